@@ -1,0 +1,325 @@
+"""The engine: one thread that admits, packs, runs, reads and commits; and the ways to ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import Future, InvalidStateError
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Self
+
+import torch
+
+from ramet.cache.kv import PagedKeyValues, bytes_a_page
+from ramet.cache.pages import Pages
+from ramet.decide.decider import Decider, Plan
+from ramet.engine.load import load_model
+from ramet.engine.runner import Runner
+from ramet.engine.scheduler import Batch, Job, Scheduler
+from ramet.engine.settings import DTYPES, PAGE_SIZE, EngineSettings
+from ramet.errors import Cancelled, EngineFault, InvalidRequest, Overloaded, RequestTooLong
+from ramet.layers.decoder import Decoder
+from ramet.request import Decision, DecisionRequest, Timing, Usage
+from ramet.tree import WHOLE, Reads, Tree
+
+MAX_FAILURES = 3  # rounds of one job in a row that fail before the engine calls itself broken
+
+
+class Engine:
+    """A model that answers trees of tokens, and questions about a state.
+
+    Made by `Engine.load`; a context manager. Safe to use from any number of threads and tasks.
+    """
+
+    def __init__(self, name: str, model: Decoder, decider: Decider, settings: EngineSettings) -> None:
+        assert settings.max_round_tokens and settings.cache_bytes
+        self.name, self.decider, self.settings = name, decider, settings
+        self.shape = model.shape
+        self.fault: EngineFault | None = None
+        kv_shape = (PAGE_SIZE, self.shape.n_kv_heads, self.shape.head_dim, DTYPES[settings.dtype])
+        n_pages = max(1, settings.cache_bytes // bytes_a_page(self.shape.n_layers, *kv_shape))
+        cache = PagedKeyValues.allocate(self.shape.n_layers, n_pages, *kv_shape, model.device)
+        self._runner = Runner(model, cache)
+        self._scheduler = Scheduler(Pages(n_pages, PAGE_SIZE), settings.max_round_tokens)
+        self._inbox: SimpleQueue[Job | None] = SimpleQueue()
+        self._counts: Counter[str] = Counter()
+        self._n_open, self._n_failures, self._closed = 0, 0, False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._loop, name="ramet-engine", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def load(
+        cls, source: str | Path, *, name: str | None = None, method: str | None = None, **settings: Any
+    ) -> Engine:
+        """Load a model: "smollm2", a checkpoint's directory, a GGUF file, or a hub id ("owner/name").
+
+        `name` is what answers and /v1/models call it. `method` overrides the model's readout, "letters" or
+        "options". The others are EngineSettings' fields, device="auto", dtype="auto" and so on.
+        Raises CheckpointError, InvalidRequest for a setting out of range.
+        """
+        from ramet.decide.settings import settings_for
+        from ramet.weights import open_checkpoint
+
+        resolved = EngineSettings(**settings).resolved()
+        assert resolved.threads
+        torch.set_num_threads(resolved.threads)
+        checkpoint = open_checkpoint(source)
+        decider = Decider(checkpoint.tokenizer(), checkpoint.frame(), settings_for(checkpoint.name, method=method))
+        return cls(name or checkpoint.name, load_model(checkpoint, resolved), decider, resolved)
+
+    def decide(
+        self,
+        request: DecisionRequest | None = None,
+        *,
+        state: Any = None,
+        questions: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Decision:
+        """Answer typed questions about a state. Give a DecisionRequest, or its fields (`x_` may be left off).
+
+        Raises InvalidRequest, RequestTooLong, Overloaded, Cancelled or EngineFault.
+        """
+        started = time.perf_counter()
+        plan = self.decider.plan(_request(request, state, questions, options))
+        job = self._enqueue(plan.tree, plan.n_keep)
+        return self._decision(plan, job, job.future.result(), started)
+
+    async def decide_async(
+        self,
+        request: DecisionRequest | None = None,
+        *,
+        state: Any = None,
+        questions: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Decision:
+        """As `decide`; cancelling the awaiting task cancels the work."""
+        started = time.perf_counter()
+        asked = _request(request, state, questions, options)
+        plan = await asyncio.to_thread(self.decider.plan, asked)
+        job = self._enqueue(plan.tree, plan.n_keep)
+        return self._decision(plan, job, await asyncio.wrap_future(job.future), started)
+
+    def submit(self, tree: Tree, *, n_keep: int = 0) -> Future[Reads]:
+        """Run a tree of token ids; the future gives its reads, and may be cancelled.
+
+        `n_keep` leading rows of the tree's first path are kept in pages, so that a later tree that starts alike
+        does not compute them again.
+        """
+        return self._enqueue(tree, n_keep).future
+
+    async def submit_async(self, tree: Tree, *, n_keep: int = 0) -> Reads:
+        """As `submit`; cancelling the awaiting task cancels the work."""
+        return await asyncio.wrap_future(self.submit(tree, n_keep=n_keep))
+
+    def stats(self) -> dict[str, float]:
+        """Counters since the start, and gauges: the queue and the pages."""
+        pages = self._scheduler.pages
+        return {
+            **{f"{name}_total": float(n) for name, n in self._counts.items()},
+            "open_requests": float(self._n_open),
+            "pages": float(pages.n_pages),
+            "pages_free": float(pages.n_free),
+            "pages_indexed": float(pages.n_indexed),
+            "pages_evicted_total": float(pages.evicted),
+            "prefix_hit_tokens_total": float(pages.hits),
+            "prefix_missed_tokens_total": float(pages.misses),
+        }
+
+    def describe(self) -> dict[str, str]:
+        """What was resolved: model, device, dtype, limits, and why each op runs as it does."""
+        s = self.settings
+        return {
+            "model": self.name,
+            "device": s.device,
+            "dtype": s.dtype,
+            "threads": str(s.threads),
+            "method": self.decider.settings.method,
+            "max_round_tokens": str(s.max_round_tokens),
+            "max_request_tokens": str(s.max_request_tokens),
+            "max_positions": str(self.shape.max_positions),
+            "cache": f"{self._scheduler.pages.n_pages} pages of {PAGE_SIZE} tokens",
+            **{f"op {name}": why for name, why in self._runner.model.ops.why.items()},
+        }
+
+    def close(self) -> None:
+        """Cancel what is open and end the engine's thread."""
+        if not self._closed:
+            self._closed = True
+            self._inbox.put(None)
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _enqueue(self, tree: Tree, n_keep: int) -> Job:
+        """Check a tree before any work, and hand it to the engine's thread."""
+        self._check(tree)
+        with self._lock:
+            if self._closed:
+                raise Cancelled("the engine is closed")
+            if self.fault is not None:
+                raise self.fault
+            if self._n_open >= self.settings.max_queue:
+                raise Overloaded(f"{self._n_open} requests are waiting; at most {self.settings.max_queue} may")
+            self._n_open += 1
+        job = Job(tree, Future(), min(n_keep, _first_path(tree)))
+        job.future.add_done_callback(self._settled)
+        self._inbox.put(job)
+        return job
+
+    def _settled(self, future: Future[Reads]) -> None:
+        with self._lock:
+            self._n_open -= 1
+        if future.cancelled():
+            self._counts["cancelled"] += 1
+
+    def _check(self, tree: Tree) -> None:
+        shape, settings, pages = self.shape, self.settings, self._scheduler.pages
+        most = self._scheduler.max_round_tokens
+        for name, ids in (("tokens", tree.tokens), ("reads.columns", tree.columns)):
+            if len(ids) and not (0 <= int(ids.min()) and int(ids.max()) < shape.vocab_size):
+                raise InvalidRequest(f"ids run from 0 to {shape.vocab_size - 1}", field=name)
+        if tree.n_tokens > settings.max_request_tokens:
+            raise RequestTooLong(
+                f"{tree.n_tokens} tokens in all, {settings.max_request_tokens} at most (max_request_tokens)"
+            )
+        if tree.max_position > shape.max_positions:
+            raise RequestTooLong(
+                f"state and longest question have {tree.max_position} tokens; the model takes {shape.max_positions}"
+            )
+        if tree.n_tokens > most and self._scheduler.n_pages_for(tree) > pages.n_pages:
+            raise RequestTooLong(f"{tree.max_position} tokens do not fit the pages; a larger cache_bytes helps")
+        if tree.n_tokens > most and int(tree.lengths[tree.blocks == WHOLE].max(initial=0)) > most // 2:
+            raise RequestTooLong(f"a segment that must run whole has more than {most // 2} tokens (max_round_tokens)")
+
+    def _loop(self) -> None:
+        """Rounds, until closed: admit, pack, run, read, commit."""
+        try:
+            while not self._closed:
+                self._admit()
+                self._scheduler.cancelled()
+                batch = self._scheduler.next()
+                if batch.units:
+                    self._round(batch)
+                elif len(self._scheduler):
+                    raise EngineFault("the scheduler found no work for the requests that wait")
+            self._fail_all(Cancelled("the engine was closed"))
+        except Exception as error:  # a fault outside a pass: nobody may be left hanging
+            self.fault = EngineFault(f"the engine's loop failed: {type(error).__name__}: {error}")
+            self._fail_all(self.fault)
+
+    def _round(self, batch: Batch) -> None:
+        started = time.perf_counter()
+        try:
+            results = self._runner.run(batch)
+        except Exception as error:  # whatever a pass raises must neither end the thread nor fail a neighbour
+            self._recover(batch, error)
+        else:
+            self._commit(batch, results, time.perf_counter() - started)
+
+    def _admit(self) -> None:
+        """Take what has arrived; wait for it where nothing else is to be done."""
+        idle = len(self._scheduler) == 0
+        while not self._closed:
+            try:
+                job = self._inbox.get(block=idle)
+            except Empty:
+                return
+            if job is not None:
+                self._scheduler.add(job)
+            idle = False
+
+    def _commit(self, batch: Batch, results: list[Reads], seconds: float) -> None:
+        for job in {share.job for share in batch.shares}:
+            job.started_at = job.started_at or time.perf_counter() - seconds
+            job.pass_s += seconds
+        done = self._scheduler.commit(batch, results)
+        self._counts.update(rounds=1, tokens=batch.n_tokens, requests=len(done))
+        self._n_failures = 0
+        for job in done:
+            _settle(job, job.reads)
+
+    def _recover(self, batch: Batch, error: Exception) -> None:
+        """After a failed round its jobs run again, each alone; one that fails alone gets the fault."""
+        jobs = list({share.job: None for share in batch.shares})
+        self._scheduler.drop(jobs, batch)
+        self._counts["failed_rounds"] += 1
+        if len(jobs) > 1:
+            for job in jobs:
+                job.restart(alone=True)
+                self._scheduler.add(job)
+            return
+        fault = EngineFault(f"a round failed: {type(error).__name__}: {error}")
+        fault.__cause__ = error
+        _settle(jobs[0], fault)
+        self._n_failures += 1
+        if self._n_failures >= MAX_FAILURES:
+            self.fault = fault
+            self._fail_all(fault)
+
+    def _fail_all(self, error: Exception) -> None:
+        self._admit_all()
+        jobs = [*self._scheduler.waiting, *self._scheduler.running]
+        self._scheduler.drop(jobs)
+        for job in jobs:
+            _settle(job, error)
+
+    def _admit_all(self) -> None:
+        while not self._inbox.empty():
+            job = self._inbox.get()
+            if job is not None:
+                self._scheduler.add(job)
+
+    def _decision(self, plan: Plan, job: Job, reads: Reads, started: float) -> Decision:
+        now = time.perf_counter()
+        usage = Usage(
+            input_tokens=plan.tree.n_tokens, output_tokens=plan.n_questions, x_cached_tokens=job.n_cached
+        )
+        timing = Timing(
+            plan_ms=(job.queued_at - started) * 1e3,
+            queue_ms=(job.started_at - job.queued_at) * 1e3,
+            pass_ms=job.pass_s * 1e3,
+            total_ms=(now - started) * 1e3,
+        )
+        return Decision(model=self.name, answers=plan.answers(reads), usage=usage, x_timing=timing)
+
+
+def _settle(job: Job, outcome: Reads | Exception) -> None:
+    """Give a job its outcome, unless its caller has cancelled."""
+    try:
+        if isinstance(outcome, Exception):
+            job.future.set_exception(outcome)
+        else:
+            job.future.set_result(outcome)
+    except InvalidStateError:
+        pass
+
+
+def _first_path(tree: Tree) -> int:
+    """Rows of the path along first children."""
+    segment, n_rows = 0, int(tree.lengths[0])
+    while segment + 1 < len(tree.parents) and int(tree.parents[segment + 1]) == segment:
+        segment += 1
+        n_rows += int(tree.lengths[segment])
+    return n_rows
+
+
+def _request(
+    request: DecisionRequest | None, state: Any, questions: Mapping[str, Any] | None, options: dict[str, Any]
+) -> DecisionRequest:
+    if request is not None:
+        if state is not None or questions is not None or options:
+            raise InvalidRequest("give a request or its fields, not both", field="request")
+        return request
+    fields = {"state": state, "questions": questions}
+    for key, value in options.items():
+        fields[key if key == "model" or key.startswith("x_") else f"x_{key}"] = value
+    return DecisionRequest.parse(fields)

@@ -1,0 +1,30 @@
+"""Batch -> reads: packs a round, runs the pass on the device, cuts the results."""
+
+from __future__ import annotations
+
+import torch
+
+from ramet.cache.kv import PagedKeyValues
+from ramet.engine.scheduler import Batch
+from ramet.layers.decoder import Decoder
+from ramet.round import pack
+from ramet.tree import Reads
+
+
+class Runner:
+    """A model and its pages on a device."""
+
+    def __init__(self, model: Decoder, cache: PagedKeyValues) -> None:
+        self.model, self.cache = model, cache
+
+    def run(self, batch: Batch) -> list[Reads]:
+        """One pass over a batch's units."""
+        for source, target in batch.copies:
+            self.cache.copy(source, target)
+        packed = pack(batch.units)
+        logits, logsumexp = self.model(packed.on(self.model.device), self.cache)
+        return packed.results(logits, logsumexp)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device

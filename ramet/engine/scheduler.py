@@ -1,0 +1,350 @@
+"""Which trees, how many rows of each: from queued trees to the units of a round. Knows no tensors.
+
+A Job is one submitted tree; what is left of it is a list of Tasks, runs of sibling subtrees that
+continue a Path of pages. A job that fits a round runs in one piece. A larger one is cut: its trunk
+in chunks into pages, then its branches in groups, each seeing the pages.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ramet.cache.pages import Pages, Path
+from ramet.round import Unit
+from ramet.tree import MAX_ANCESTORS, FloatArray, IntArray, Reads, Tree
+
+MIN_CHUNK = 64  # a chunk of fewer rows than this, or than a quarter of a round, waits for the next round
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """Segments [first, last) of a job's tree: sibling subtrees that continue `path`. Of the first
+    root, `skip` rows are in the path already. Holds the path."""
+
+    path: Path
+    first: int
+    last: int
+    skip: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One submitted tree and what is left of it.
+
+    `n_keep` leading rows (the state's) go into the prefix index, under `salt`. `future` gets the
+    reads or the error. A job that is to run `alone` shares no round.
+    """
+
+    tree: Tree
+    future: Future[Reads]
+    n_keep: int = 0
+    salt: str = ""
+    alone: bool = False
+    n_cached: int = 0
+    tasks: list[Task] | None = None  # None: not started
+    queued_at: float = field(default_factory=time.perf_counter)
+    started_at: float = 0.0  # when its first round began
+    pass_s: float = 0.0  # seconds of its rounds
+    logits: FloatArray = field(init=False)
+    logsumexp: FloatArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.logits = np.empty(len(self.tree.columns), np.float32)
+        self.logsumexp = np.empty(len(self.tree.read_rows), np.float32)
+
+    def take(self, places: IntArray, reads: Reads) -> None:
+        """Put the results of some of the tree's reads in their places."""
+        self.logsumexp[places] = reads.logsumexp
+        sizes = np.diff(self.tree.offsets)[places]
+        at = np.repeat(self.tree.offsets[places] - reads.offsets[:-1], sizes) + np.arange(len(reads.logits))
+        self.logits[at] = reads.logits
+
+    def restart(self, *, alone: bool) -> None:
+        """Forget all progress."""
+        self.tasks, self.n_cached, self.alone = None, 0, alone
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(self.logits, self.logsumexp, self.tree.offsets)
+
+    @property
+    def n_left(self) -> int:
+        """Rows still to be computed."""
+        if self.tasks is None:
+            return self.tree.n_tokens
+        return sum(_n_rows(self.tree, t.first, t.last, t.skip) for t in self.tasks)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Share:
+    """What a unit of a round belongs to: the places of its reads, the path that it wrote or read
+    (held until the commit), the leading rows of it for the prefix index, and the tasks that follow."""
+
+    job: Job
+    places: IntArray
+    path: Path
+    n_keep: int
+    then: list[Task]
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """The units of a round, their shares, and the pages to copy before it."""
+
+    units: list[Unit] = field(default_factory=list)
+    shares: list[Share] = field(default_factory=list)
+    copies: list[tuple[int, int]] = field(default_factory=list)
+    n_tokens: int = 0
+
+
+class Scheduler:
+    """First come, first served, under `max_round_tokens`; a long job leaves half of a round to others."""
+
+    def __init__(self, pages: Pages, max_round_tokens: int) -> None:
+        self.pages = pages
+        self.max_round_tokens = max_round_tokens
+        self.min_chunk = min(MIN_CHUNK, -(-max_round_tokens // 4))
+        self.waiting: deque[Job] = deque()
+        self.running: list[Job] = []
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.running)
+
+    def add(self, job: Job) -> None:
+        self.waiting.append(job)
+
+    def next(self) -> Batch:
+        """The next round's units; none when there is nothing to do."""
+        batch = Batch()
+        alone = [job for job in self.running if job.alone]
+        share = self.max_round_tokens // 2 if self.waiting else self.max_round_tokens
+        for job in alone[:1] or self.running:
+            self._advance(job, batch, share)
+        if alone:
+            return batch
+        for job in list(self.waiting):
+            if self._blocked(job):
+                continue
+            if (job.alone and batch.units) or not self._start(job, batch) or job.alone:
+                break
+        return batch
+
+    def commit(self, batch: Batch, results: list[Reads]) -> list[Job]:
+        """Take the results of a round in; returns the jobs that are complete."""
+        for share, reads in zip(batch.shares, results, strict=True):
+            job = share.job
+            job.take(share.places, reads)
+            if share.n_keep:
+                self.pages.keep(job.tree.tokens[: share.n_keep], share.path, job.salt)
+            self.pages.release(share.path)
+            assert job.tasks is not None
+            job.tasks[:0] = share.then
+        done = [j for j in self.running if not j.tasks]
+        for job in done:
+            self.running.remove(job)
+        return done
+
+    def drop(self, jobs: list[Job], batch: Batch | None = None) -> None:
+        """End jobs, with what they hold in `batch` if a round of theirs did not come to its commit."""
+        for share in batch.shares if batch else []:
+            self.pages.release(share.path)
+            for task in share.then:
+                self.pages.release(task.path)
+        for job in jobs:
+            for task in job.tasks or []:
+                self.pages.release(task.path)
+            job.tasks = []
+            (self.running if job in self.running else self.waiting).remove(job)
+
+    def cancelled(self) -> list[Job]:
+        """Remove and return the jobs whose callers have gone."""
+        gone = [j for j in (*self.waiting, *self.running) if j.future.cancelled()]
+        self.drop(gone)
+        return gone
+
+    def n_pages_for(self, tree: Tree) -> int:
+        """Pages that a tree may need at once when it is cut: its longest path, and a copy at each fork."""
+        return -(-tree.max_position // self.pages.page_size) + MAX_ANCESTORS
+
+    def _blocked(self, job: Job) -> bool:
+        """A job to be cut waits until the pages that it may need are not promised to another."""
+        if job.tree.n_tokens <= self.max_round_tokens:
+            return False
+        promised = sum(self.n_pages_for(j.tree) for j in self.running if j.tree.n_tokens > self.max_round_tokens)
+        return promised + self.n_pages_for(job.tree) > self.pages.n_pages
+
+    def _start(self, job: Job, batch: Batch) -> bool:
+        """Bring a waiting job into this round. False when the round is full."""
+        left = self.max_round_tokens - batch.n_tokens
+        if left < (job.n_left if job.n_left <= self.max_round_tokens else self.min_chunk):
+            return False
+        job.tasks = self._resume(job)
+        self.waiting.remove(job)
+        self.running.append(job)
+        self._advance(job, batch, left)
+        return True
+
+    def _resume(self, job: Job) -> list[Task]:
+        """The whole tree, less what the index holds of its leading rows."""
+        tree = job.tree
+        limit = min(job.n_keep, _first_read(tree))
+        path = self.pages.match(tree.tokens[:limit], job.salt) if limit >= self.pages.page_size else Path()
+        job.n_cached = path.length
+        return self._behind(tree, Task(path, 0, len(tree.lengths)), path)
+
+    def _behind(self, tree: Tree, task: Task, path: Path) -> list[Task]:
+        """What is left of a task once `path` holds more rows of its first path. Takes the path over."""
+        groups = _behind(tree, task, path.length - int(tree.origins[task.first]))
+        tasks = [Task(self.pages.fork(path, int(tree.origins[a]) + skip), a, b, skip) for a, b, skip in groups]
+        self.pages.release(path)
+        return tasks
+
+    def _advance(self, job: Job, batch: Batch, limit: int) -> None:
+        """Bring what fits of a job into the round; what depends on this round waits in its share."""
+        assert job.tasks is not None
+        left = min(limit, self.max_round_tokens - batch.n_tokens)
+        while job.tasks:
+            task = job.tasks[0]
+            last = _fitting(job.tree, task, left)
+            n_rows = self._whole(job, batch, task, last) if last else self._chunk(job, batch, task, left)
+            left -= n_rows
+            if n_rows == 0:
+                return
+
+    def _whole(self, job: Job, batch: Batch, task: Task, last: int) -> int:
+        """The task's subtrees before segment `last`. The state's rows are kept where pages are free."""
+        assert job.tasks is not None
+        rest = [] if last == task.last else [Task(self.pages.fork(task.path), last, task.last)]
+        job.tasks[:1] = rest
+        path, slots = task.path, np.zeros(0, np.int32)
+        n_full = job.n_keep // self.pages.page_size * self.pages.page_size
+        n_wanted = n_full - path.length if _leads(job.tree, task) else 0
+        n_context = path.length
+        room = self.pages.extend(path, n_wanted) if n_wanted > 0 else None
+        if room is not None:
+            slots, copy = room
+            batch.copies.extend([copy] if copy else [])
+        n_rows = _n_rows(job.tree, task.first, last, task.skip)
+        self._add(job, batch, Task(path, task.first, last, task.skip), n_rows, (n_context, slots), [])
+        return n_rows
+
+    def _chunk(self, job: Job, batch: Batch, task: Task, left: int) -> int:
+        """Rows of the first root alone, into pages for all that sees them. 0 when there is no room."""
+        n_root = int(job.tree.lengths[task.first]) - task.skip
+        n_rows = _cut_at_block(job.tree, task, min(left, n_root))
+        if n_rows < min(self.min_chunk, n_root):
+            return 0
+        path = self.pages.fork(task.path)
+        room = self.pages.extend(path, n_rows)
+        if room is None:
+            self.pages.release(path)
+            return 0
+        slots, copy = room
+        batch.copies.extend([copy] if copy else [])
+        assert job.tasks is not None
+        job.tasks.pop(0)
+        then = self._behind(job.tree, task, self.pages.fork(path))
+        part = Task(path, task.first, task.first + 1, task.skip)
+        self._add(job, batch, part, n_rows, (task.path.length, slots), then)
+        self.pages.release(task.path)
+        return n_rows
+
+    def _add(
+        self, job: Job, batch: Batch, task: Task, n_rows: int, kept: tuple[int, IntArray], then: list[Task]
+    ) -> None:
+        n_context, slots = kept
+        tree, places = _cut(job.tree, task, n_rows)
+        pages = np.array(task.path.pages[: -(-n_context // self.pages.page_size)], np.int32)
+        batch.units.append(Unit(tree, pages, n_context, slots))
+        n_keep = min(job.n_keep, task.path.length) if _leads(job.tree, task) else 0
+        batch.shares.append(Share(job, places, task.path, n_keep, then))
+        batch.n_tokens += n_rows
+
+
+def _n_rows(tree: Tree, first: int, last: int, skip: int) -> int:
+    end = int(tree.starts[last]) if last < len(tree.starts) else tree.n_tokens
+    return end - int(tree.starts[first]) - skip
+
+
+def _first_read(tree: Tree) -> int:
+    """The place in the stream of the first row that is read: it and what follows must be computed."""
+    return int((tree.starts[tree.read_segments] + tree.read_rows).min(initial=tree.n_tokens - 1))
+
+
+def _fitting(tree: Tree, task: Task, limit: int) -> int:
+    """The segment before which as many of the task's subtrees lie as have `limit` rows together; 0 if none fits."""
+    fits, root = 0, task.first
+    while root < task.last:
+        root = int(tree.behind[root])
+        if _n_rows(tree, task.first, root, task.skip) > limit:
+            break
+        fits = root
+    return fits
+
+
+def _leads(tree: Tree, task: Task) -> bool:
+    """Whether a task's first rows belong to the tree's first path, where places in the stream are positions."""
+    return int(tree.starts[task.first]) == int(tree.origins[task.first])
+
+
+def _cut_at_block(tree: Tree, task: Task, n_rows: int) -> int:
+    """The most rows, up to n_rows, after which the first root may be cut: rows of one block go together."""
+    block, n_root = int(tree.blocks[task.first]), int(tree.lengths[task.first]) - task.skip
+    if n_rows == n_root:
+        return n_rows
+    start = int(tree.origins[task.first]) + task.skip
+    return max(0, (start + n_rows) // block * block - start)
+
+
+def _behind(tree: Tree, task: Task, n_rows: int) -> list[tuple[int, int, int]]:
+    """(first, last, skip) of the runs of subtrees that are left of a task when its first root and
+    the first path below it have n_rows in pages."""
+    groups = []
+    root, last, at = task.first, task.last, n_rows
+    while at > 0:
+        behind = int(tree.behind[root])
+        if behind < last:
+            groups.append((behind, last, 0))
+        if at < int(tree.lengths[root]):
+            break
+        at -= int(tree.lengths[root])
+        root, last = root + 1, behind
+    if root < last:
+        groups.append((root, int(tree.behind[root]) if at else last, at))
+    return groups[::-1]
+
+
+def _cut(tree: Tree, task: Task, n_rows: int) -> tuple[Tree, IntArray]:
+    """The part of a tree that a task's unit computes, and the places of its reads in the whole tree."""
+    first, last, skip = task.first, task.last, task.skip
+    if first == 0 and skip == 0 and n_rows == tree.n_tokens:
+        return tree, np.arange(len(tree.read_rows), dtype=np.int32)
+    row0 = int(tree.starts[first]) + skip
+    rows = tree.starts[tree.read_segments] + tree.read_rows
+    places = np.flatnonzero((rows >= row0) & (rows < row0 + n_rows))
+    lengths = tree.lengths[first:last].copy()
+    lengths[0] = min(int(lengths[0]) - skip, n_rows)
+    segments = tree.read_segments[places] - first
+    sizes = np.diff(tree.offsets)[places]
+    part = Tree(
+        tokens=tree.tokens[row0 : row0 + n_rows],
+        lengths=lengths,
+        parents=np.maximum(tree.parents[first:last] - first, -1),
+        blocks=tree.blocks[first:last],
+        read_segments=segments,
+        read_rows=tree.read_rows[places] - np.where(segments == 0, skip, 0).astype(np.int32),
+        normalize=tree.normalize[places],
+        columns=tree.columns[np.repeat(tree.offsets[places], sizes) + _ramp(sizes)],
+        offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32),
+    )
+    return part, places.astype(np.int32)
+
+
+def _ramp(sizes: IntArray) -> IntArray:
+    """0 1 .. sizes[0]-1, 0 1 .. sizes[1]-1, and so on."""
+    return (np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)).astype(np.int32)

@@ -1,0 +1,74 @@
+"""What an engine is told, and what it resolves "auto" to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import psutil
+import torch
+
+from ramet.errors import InvalidRequest
+from ramet.request import Method
+
+DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+PAGE_SIZE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Settings of an engine; None and "auto" are resolved once, by `resolved`.
+
+    max_round_tokens: rows of one round. max_request_tokens: rows of one request, all branches counted.
+    max_queue: requests waiting before further ones are refused. cache_bytes: keys and values kept in pages,
+    of running requests and of states that may come again. threads: of the CPU's. ops: op -> implementation.
+    """
+
+    device: str = "auto"
+    dtype: str = "auto"
+    max_round_tokens: int | None = None
+    max_request_tokens: int = 65536
+    max_queue: int = 1024
+    cache_bytes: int | None = None
+    threads: int | None = None
+    ops: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("max_round_tokens", "max_request_tokens", "max_queue", "cache_bytes", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidRequest(f"must be at least 1, not {value}", field=name)
+
+    def resolved(self) -> EngineSettings:
+        """With every "auto" and None replaced by what this machine gives."""
+        device = self.device
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        dtype = self.dtype
+        if dtype == "auto":
+            dtype = "bfloat16" if device != "cpu" or has_bfloat16_units() else "float32"
+        if dtype not in DTYPES:
+            raise InvalidRequest(f"{dtype!r} is none of auto, {', '.join(DTYPES)}", field="dtype")
+        return replace(
+            self,
+            device=str(_known(device)),
+            dtype=dtype,
+            max_round_tokens=self.max_round_tokens or (4096 if device == "cpu" else 16384),
+            cache_bytes=self.cache_bytes or min(1 << 30, psutil.virtual_memory().total // 8),
+            threads=self.threads or torch.get_num_threads(),
+        )
+
+
+def has_bfloat16_units() -> bool:
+    """Whether the CPU multiplies bfloat16 itself (AVX512-BF16 or AMX)."""
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def _known(device: str) -> torch.device:
+    try:
+        known = torch.device(device)
+    except RuntimeError as error:
+        raise InvalidRequest(f"{device!r} is no device: use auto, cpu or cuda:N", field="device") from error
+    if known.type == "cuda" and not torch.cuda.is_available():
+        raise InvalidRequest("no CUDA device is available here; --device cpu works", field="device")
+    return known

@@ -1,0 +1,9 @@
+"""Qwen3, dense: Llama's layers with a norm on each query and key head; transformers' Qwen3ForCausalLM."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ramet.families.family import Family, dense_plan, dense_shape
+
+FAMILY = Family(shape=partial(dense_shape, qk_norm=True), plan=dense_plan)

@@ -1,0 +1,76 @@
+"""Attention over a stream of trees, in plain torch: the specification of the other files here.
+
+Each query row sees, in this order: the rows of its unit's context (pages), its ancestors' segments
+whole, and of its own segment the rows that `block` allows. `window` w > 0 hides keys at a distance
+of w positions or more (w keys counting the query's own, as in transformers).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ramet.cache.kv import KeyValue
+from ramet.round import Queries, Stream
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    stream: Stream,
+    queries: Queries,
+    pages: KeyValue | None,
+    *,
+    scale: float,
+    window: int = 0,
+) -> torch.Tensor:
+    """q [N, Hq, D], k and v [T, Hk, D] (Hq a multiple of Hk; query head h uses key head h // (Hq // Hk)).
+
+    Returns [N, Hq, D] in q's dtype; sums in float32 (float64 inputs stay float64).
+    """
+    group = q.shape[1] // k.shape[1]
+    out = torch.empty_like(q)
+    wide = torch.promote_types(q.dtype, torch.float32)
+    for s in range(len(stream.starts)):
+        lo, hi = int(queries.bounds[s]), int(queries.bounds[s + 1])
+        if lo == hi:
+            continue
+        keys, values, at, own = _sources(s, k, v, stream, pages)
+        rows = stream.positions[queries.rows[lo:hi].long()]
+        seen = _visible(rows, at, own, int(stream.blocks[s]), window)
+        keys, values = (x.repeat_interleave(group, 1).to(wide) for x in (keys, values))
+        scores = torch.einsum("nhd,mhd->hnm", q[lo:hi].to(wide), keys) * scale
+        weights = scores.masked_fill(~seen, float("-inf")).softmax(-1)
+        out[lo:hi] = torch.einsum("hnm,mhd->nhd", weights, values).to(q.dtype)
+    return out
+
+
+def _sources(
+    s: int, k: torch.Tensor, v: torch.Tensor, stream: Stream, pages: KeyValue | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Keys, values, positions [M] of all that segment s may see, and whether each is of s itself."""
+    path = [s]
+    while int(stream.parents[path[0]]) >= 0:
+        path.insert(0, int(stream.parents[path[0]]))
+    spans = [slice(int(stream.starts[p]), int(stream.starts[p] + stream.lengths[p])) for p in path]
+    keys, values, at = [k[x] for x in spans], [v[x] for x in spans], [stream.positions[x] for x in spans]
+    context = int(stream.contexts[s])
+    if context >= 0:
+        assert pages is not None
+        lo, hi = int(stream.context_offsets[context]), int(stream.context_offsets[context + 1])
+        own, length = stream.context_pages[lo:hi].long(), int(stream.context_lengths[context])
+        keys.insert(0, pages.keys[own].flatten(0, 1)[:length])
+        values.insert(0, pages.values[own].flatten(0, 1)[:length])
+        at.insert(0, torch.arange(length, dtype=torch.int32, device=k.device))
+    positions = torch.cat(at)
+    is_own = torch.zeros(len(positions), dtype=torch.bool, device=k.device)
+    is_own[len(positions) - int(stream.lengths[s]) :] = True
+    return torch.cat(keys), torch.cat(values), positions, is_own
+
+
+def _visible(rows: torch.Tensor, at: torch.Tensor, own: torch.Tensor, block: int, window: int) -> torch.Tensor:
+    """[N, M]: which keys each row sees."""
+    seen = ~own[None, :] | (at[None, :] // block <= rows[:, None] // block)
+    if window > 0:
+        seen = seen & (rows[:, None] - at[None, :] < window)
+    return seen

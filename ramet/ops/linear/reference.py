@@ -1,0 +1,25 @@
+"""Products with a layer's weights in plain torch: the specification of the other files here."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+
+def pack(weight: torch.Tensor, bias: torch.Tensor | None = None) -> PlainLinear:
+    """Prepare weight [N, K] and bias [N] once at load."""
+    return PlainLinear(weight, bias)
+
+
+class PlainLinear:
+    """x [M, K] -> [M, N]."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self.weight, self.bias = weight, bias
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(x, self.weight, self.bias)
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        """x @ weight.T + bias + residual [M, N]."""
+        return residual + functional.linear(x, self.weight, self.bias)

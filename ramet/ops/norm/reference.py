@@ -1,0 +1,49 @@
+"""Normalisation, rotary embedding and gating in plain torch: the specification of the other files here."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """x [T, C], weight [C] float32. x / sqrt(mean(x^2) + eps) * weight, in float32, rounded once (Zhang & Sennrich 2019)."""
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight).to(x.dtype)
+
+
+def rotate(
+    qkv: torch.Tensor,
+    rotation: torch.Tensor,
+    n_heads: int,
+    n_kv_heads: int,
+    q_norm: torch.Tensor | None,
+    k_norm: torch.Tensor | None,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Per-head norm (where weights are given) and rotary embedding of a merged projection.
+
+    qkv [T, (Hq + 2 Hk) * D]; rotation [T, 2, D/2] float32: cosines, then sines, of each row's position, times the
+    model's attention scale. Halves are rotated against each other (x1 cos - x2 sin, x2 cos + x1 sin: RoPE as in
+    GPT-NeoX and transformers). q_norm, k_norm [D] float32 (Qwen3). Returns q [T, Hq, D], k and v [T, Hk, D]; may
+    work in place, so qkv must not be used afterwards.
+    """
+    n_rows = qkv.shape[0]
+    heads = qkv.view(n_rows, n_heads + 2 * n_kv_heads, -1)
+    q, k, v = heads.split([n_heads, n_kv_heads, n_kv_heads], 1)
+    return _turn(q, rotation, q_norm, eps), _turn(k, rotation, k_norm, eps), v
+
+
+def _turn(x: torch.Tensor, rotation: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
+    wide = x.float()
+    if weight is not None:
+        wide = rms_norm(wide, weight, eps)
+    cos, sin = rotation[:, None, 0], rotation[:, None, 1]
+    a, b = wide.chunk(2, -1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
+
+
+def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
+    """gate_up [T, 2 I]: silu(first half) * second half, [T, I] (SwiGLU, Shazeer 2020)."""
+    gate, up = gate_up.float().chunk(2, -1)
+    return (functional.silu(gate) * up).to(gate_up.dtype)

@@ -1,0 +1,199 @@
+"""Round and pack(): the one place where requests become arrays.
+
+A Unit is what one request brings to a round: a tree whose rows may also see a context, the rows of
+the same request that earlier rounds left in pages. A Round is the trees of many units laid end to
+end in one flat stream of T rows, described by one int32 buffer, uploaded at once; a Stream is that
+buffer on a device, cut into views.
+
+Names: T rows, S segments, X contexts, N queries, R reads, U units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ramet.tree import IntArray, Reads, Tree
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """A tree, the context that its roots continue, and the slots in which its rows are kept.
+
+    `context` holds the page numbers of positions [0, n_context); the tree's origins count from
+    n_context. `slots` [n_kept] are where the first n_kept rows of the tree go
+    (slot = page * page_size + offset); empty keeps none.
+    """
+
+    tree: Tree
+    context: IntArray
+    n_context: int
+    slots: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Queries:
+    """Rows that attend. rows [N] are their places in the stream, ascending; those of segment s are
+    rows[bounds[s] : bounds[s + 1]], with bounds [S+1]."""
+
+    rows: torch.Tensor
+    bounds: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream:
+    """A round on a device; every field int32.
+
+    tokens, positions [T]. Segments [S]: starts, lengths, parents (-1: none), blocks, contexts
+    (-1: none; the same for all segments of a unit), origins (position of the first row).
+    Contexts [X]: context_pages [P] cut by context_offsets [X+1], context_lengths [X] in rows.
+    kept_rows, kept_slots [K]. `every` has all rows as queries, `read` those that are read.
+    """
+
+    tokens: torch.Tensor
+    positions: torch.Tensor
+    starts: torch.Tensor
+    lengths: torch.Tensor
+    parents: torch.Tensor
+    blocks: torch.Tensor
+    contexts: torch.Tensor
+    origins: torch.Tensor
+    context_pages: torch.Tensor
+    context_offsets: torch.Tensor
+    context_lengths: torch.Tensor
+    kept_rows: torch.Tensor
+    kept_slots: torch.Tensor
+    every: Queries
+    read: Queries
+    read_index: torch.Tensor  # [R] which of the read queries each read is of
+    columns: torch.Tensor  # [C]
+    offsets: torch.Tensor  # [R+1] into columns
+    normalize: torch.Tensor  # [R'] 1 where a read query needs its logsumexp over the vocabulary
+
+
+_FIELDS = (
+    "tokens", "positions", "starts", "lengths", "parents", "blocks", "contexts", "origins",
+    "context_pages", "context_offsets", "context_lengths", "kept_rows", "kept_slots",
+    "every_rows", "every_bounds", "read_rows", "read_bounds", "read_index", "columns", "offsets", "normalize",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """The packed arrays on the host: one int32 buffer, and where each field lies in it."""
+
+    data: IntArray
+    spans: dict[str, tuple[int, int]]
+    unit_reads: IntArray  # [U+1] the reads of unit u are unit_reads[u] : unit_reads[u + 1]
+
+    def __getitem__(self, name: str) -> IntArray:
+        lo, hi = self.spans[name]
+        return self.data[lo:hi]
+
+    @property
+    def n_tokens(self) -> int:
+        lo, hi = self.spans["tokens"]
+        return hi - lo
+
+    def on(self, device: torch.device) -> Stream:
+        """Upload the buffer once and cut it."""
+        data = torch.from_numpy(self.data).to(device, non_blocking=True)
+        view = {name: data[lo:hi] for name, (lo, hi) in self.spans.items()}
+        every = Queries(view.pop("every_rows"), view.pop("every_bounds"))
+        read = Queries(view.pop("read_rows"), view.pop("read_bounds"))
+        return Stream(every=every, read=read, **view)
+
+    def results(self, logits: torch.Tensor, logsumexp: torch.Tensor) -> list[Reads]:
+        """Cut the pass's results, logits [C] and logsumexp [R], into one Reads a unit."""
+        values, norms, offsets = logits.float().cpu().numpy(), logsumexp.float().cpu().numpy(), self["offsets"]
+        cut = []
+        for lo, hi in zip(self.unit_reads[:-1].tolist(), self.unit_reads[1:].tolist(), strict=True):
+            own = offsets[lo : hi + 1]
+            cut.append(Reads(values[own[0] : own[-1]], norms[lo:hi], own - own[0]))
+        return cut
+
+
+def pack(units: Sequence[Unit]) -> Round:
+    """Lay the units end to end. Vectorised: the cost is a unit's and a field's, hardly a segment's."""
+    trees = [u.tree for u in units]
+    n_rows, n_segments = _sizes(t.tokens for t in trees), _sizes(t.lengths for t in trees)
+    n_reads, n_columns = _sizes(t.read_rows for t in trees), _sizes(t.columns for t in trees)
+    row0, segment0 = _before(n_rows), _before(n_segments)
+
+    lengths = np.concatenate([t.lengths for t in trees])
+    starts = _before(lengths)
+    parents = np.concatenate([t.parents for t in trees])
+    parents = np.where(parents < 0, -1, parents + np.repeat(segment0, n_segments))
+    n_context = np.array([u.n_context for u in units], np.int32)
+    origins = np.concatenate([t.origins for t in trees]) + np.repeat(n_context, n_segments)
+    every_rows = np.arange(len(np.repeat(starts, lengths)), dtype=np.int32)
+    positions = every_rows + np.repeat(origins - starts, lengths)
+
+    has_context = n_context > 0
+    context_of = np.where(has_context, np.cumsum(has_context) - 1, -1)
+    held = [u for u in units if u.n_context > 0]
+    n_pages = _sizes(u.context for u in held)
+
+    read_segments = np.concatenate([t.read_segments for t in trees]) + np.repeat(segment0, n_reads)
+    read_of = starts[read_segments] + np.concatenate([t.read_rows for t in trees])
+    read_rows, read_index = np.unique(read_of, return_inverse=True)
+    normalize = np.zeros(len(read_rows), np.int32)
+    np.maximum.at(normalize, read_index, np.concatenate([t.normalize for t in trees]))
+    offsets = np.concatenate([t.offsets[:-1] for t in trees]) + np.repeat(_before(n_columns), n_reads)
+    bounds = np.concatenate([starts, [len(every_rows)]])
+
+    kept = _sizes(u.slots for u in units)
+    fields = {
+        "tokens": np.concatenate([t.tokens for t in trees]),
+        "positions": positions,
+        "starts": starts,
+        "lengths": lengths,
+        "parents": parents,
+        "blocks": np.concatenate([t.blocks for t in trees]),
+        "contexts": np.repeat(context_of, n_segments),
+        "origins": origins,
+        "context_pages": _join([u.context for u in held]),
+        "context_offsets": np.concatenate([[0], np.cumsum(n_pages)]),
+        "context_lengths": n_context[has_context],
+        "kept_rows": _join([np.arange(n, dtype=np.int32) for n in kept]) + np.repeat(row0, kept),
+        "kept_slots": _join([u.slots for u in units]),
+        "every_rows": every_rows,
+        "every_bounds": bounds,
+        "read_rows": read_rows,
+        "read_bounds": np.searchsorted(read_rows, bounds),
+        "read_index": read_index,
+        "columns": np.concatenate([t.columns for t in trees]),
+        "offsets": np.concatenate([offsets, [int(n_columns.sum())]]),
+        "normalize": normalize,
+    }
+    return _buffer(fields, np.concatenate([[0], np.cumsum(n_reads)]).astype(np.int32))
+
+
+def _buffer(fields: dict[str, np.ndarray], unit_reads: IntArray) -> Round:  # type: ignore[type-arg]
+    assert tuple(fields) == _FIELDS
+    spans, at = {}, 0
+    for name, value in fields.items():
+        spans[name] = (at, at + len(value))
+        at += len(value)
+    data = np.empty(at, np.int32)
+    for name, (lo, hi) in spans.items():
+        data[lo:hi] = fields[name]
+    return Round(data, spans, unit_reads)
+
+
+def _sizes(arrays: object) -> IntArray:
+    return np.fromiter((len(a) for a in arrays), np.int32)  # type: ignore[attr-defined]
+
+
+def _before(sizes: IntArray) -> IntArray:
+    """How much lies before each: the exclusive prefix sum."""
+    out = np.zeros(len(sizes), np.int32)
+    np.cumsum(sizes[:-1], out=out[1:])
+    return out
+
+
+def _join(arrays: Sequence[IntArray]) -> IntArray:
+    return np.concatenate(arrays) if arrays else np.zeros(0, np.int32)

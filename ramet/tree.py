@@ -1,0 +1,182 @@
+"""Segment, Read and Tree: what a request asks of one pass, in token ids.
+
+A tree's segments are laid out depth first, so that the strict descendants of a segment are one
+contiguous run of rows right behind it. A row sees its ancestors whole, and of its own segment what
+`block` allows: 1 the rows up to itself (causal), B the rows whose ``position // B`` is not greater
+than its own, WHOLE every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ramet.errors import InvalidRequest
+
+IntArray = npt.NDArray[np.int32]
+FloatArray = npt.NDArray[np.float32]
+BoolArray = npt.NDArray[np.bool_]
+
+WHOLE = 1 << 30  # a block wider than any position: every row of the segment sees every other
+MAX_ANCESTORS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Logits asked for: one row of a segment, some columns of the vocabulary.
+
+    `row` counts from the segment's start, or from its end when negative. `normalize` asks for the
+    logsumexp over the whole vocabulary too, so that logits become log-probabilities.
+    """
+
+    columns: Sequence[int] | IntArray
+    row: int = -1
+    normalize: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A run of tokens below `parent` (the index of an earlier segment, -1 for a root)."""
+
+    tokens: Sequence[int] | IntArray
+    parent: int = -1
+    block: int = 1
+    reads: Sequence[Read] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tree:
+    """Segments of one request as flat arrays, depth first, parents before their children.
+
+    tokens [T] int32; lengths, parents, blocks [S] int32; read_segments, read_rows [R] int32,
+    normalize [R] bool; columns [C] int32 with offsets [R+1]. Derived: starts [S] (row in the
+    stream), origins [S] (position of the first row), depths [S], behind [S] (the first segment
+    behind a segment's descendants). Raises InvalidRequest when an invariant does not hold.
+    """
+
+    tokens: IntArray
+    lengths: IntArray
+    parents: IntArray
+    blocks: IntArray
+    read_segments: IntArray
+    read_rows: IntArray
+    normalize: BoolArray
+    columns: IntArray
+    offsets: IntArray
+    starts: IntArray = field(init=False)
+    origins: IntArray = field(init=False)
+    depths: IntArray = field(init=False)
+    behind: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        n = len(self.lengths)
+        if n == 0:
+            raise InvalidRequest("a tree needs at least one segment", field="segments")
+        if int(self.lengths.min()) < 1:
+            raise InvalidRequest("a segment needs at least one token", field="segments")
+        if int(self.blocks.min()) < 1:
+            raise InvalidRequest("block is 1, a block size, or WHOLE", field="segments.block")
+        starts = np.zeros(n, np.int32)
+        np.cumsum(self.lengths[:-1], out=starts[1:])
+        if int(starts[-1] + self.lengths[-1]) != len(self.tokens):
+            raise InvalidRequest("the lengths of the segments do not add up to the tokens", field="tokens")
+        origins, depths, behind = self._walk()
+        for name, value in (("starts", starts), ("origins", origins), ("depths", depths), ("behind", behind)):
+            object.__setattr__(self, name, value)
+        if len(self.read_rows) and (
+            int(self.read_rows.min()) < 0 or bool((self.read_rows >= self.lengths[self.read_segments]).any())
+        ):
+            raise InvalidRequest("a read's row lies outside its segment", field="reads.row")
+
+    def _walk(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Origins, depths and `behind` [S]; raises where the order is not depth first."""
+        n = len(self.lengths)
+        origins, depths, behind = [0] * n, [0] * n, [n] * n
+        lengths, parents = self.lengths.tolist(), self.parents.tolist()
+        path: list[int] = []
+        for s, p in enumerate(parents):
+            while path and path[-1] != p:
+                behind[path.pop()] = s
+            if p >= 0:
+                if not path:
+                    raise InvalidRequest(f"segment {s} does not follow its parent {p} depth first", field="segments.parent")
+                if len(path) > MAX_ANCESTORS:
+                    raise InvalidRequest(f"segment {s} has more than {MAX_ANCESTORS} ancestors", field="segments")
+                origins[s] = origins[p] + lengths[p]
+                depths[s] = len(path)
+            path.append(s)
+        return np.array(origins, np.int32), np.array(depths, np.int32), np.array(behind, np.int32)
+
+    @classmethod
+    def of(cls, segments: Sequence[Segment]) -> Tree:
+        """Build from segments in any order in which parents come first; results keep the order of the reads given."""
+        order = _depth_first([s.parent for s in segments])
+        place = {old: new for new, old in enumerate(order)}
+        chosen = [segments[i] for i in order]
+        reads = [(place[i], r) for i, s in enumerate(segments) for r in s.reads]
+        columns = [np.asarray(r.columns, np.int32) for _, r in reads]
+        lengths = [len(s.tokens) for s in chosen]
+        return cls(
+            tokens=_concatenate([np.asarray(s.tokens, np.int32) for s in chosen]),
+            lengths=np.array(lengths, np.int32),
+            parents=np.array([place[s.parent] if s.parent >= 0 else -1 for s in chosen], np.int32),
+            blocks=np.array([s.block for s in chosen], np.int32),
+            read_segments=np.array([s for s, _ in reads], np.int32),
+            read_rows=np.array([r.row if r.row >= 0 else lengths[s] + r.row for s, r in reads], np.int32),
+            normalize=np.array([r.normalize for _, r in reads], np.bool_),
+            columns=_concatenate(columns),
+            offsets=np.cumsum([0] + [len(c) for c in columns]).astype(np.int32),
+        )
+
+    @property
+    def n_tokens(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def max_position(self) -> int:
+        """One more than the highest position of any row."""
+        return int((self.origins + self.lengths).max())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reads:
+    """What a tree's reads returned, in the order in which they were asked.
+
+    logits [C] float32, cut by offsets [R+1]; logsumexp [R] float32 (NaN where not asked for).
+    """
+
+    logits: FloatArray
+    logsumexp: FloatArray
+    offsets: IntArray
+
+    def logprobs(self, read: int) -> FloatArray:
+        """Log-probabilities over the whole vocabulary of the columns of one read."""
+        return self.logits[self.offsets[read] : self.offsets[read + 1]] - self.logsumexp[read]
+
+    def columns(self, read: int) -> FloatArray:
+        """Raw logits of the columns of one read."""
+        return self.logits[self.offsets[read] : self.offsets[read + 1]]
+
+
+def _concatenate(arrays: Iterable[IntArray]) -> IntArray:
+    arrays = list(arrays)
+    return np.concatenate(arrays) if arrays else np.zeros(0, np.int32)
+
+
+def _depth_first(parents: Sequence[int]) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for s, p in enumerate(parents):
+        if not -1 <= p < s:
+            raise InvalidRequest(f"segment {s} has parent {p}; parents come first", field="segments.parent")
+        children.setdefault(p, []).append(s)
+    order: list[int] = []
+    stack: list[Any] = children.get(-1, [])[::-1]
+    while stack:
+        s = stack.pop()
+        order.append(s)
+        stack.extend(children.get(s, [])[::-1])
+    return order
