@@ -63,7 +63,7 @@ class Engine:
         Raises CheckpointError, InvalidRequest for a setting out of range.
         """
         from ramet.decide.settings import settings_for
-        from ramet.weights import open_checkpoint
+        from ramet.weights.checkpoint import open_checkpoint
 
         resolved = EngineSettings(**settings).resolved()
         assert resolved.threads
@@ -86,7 +86,7 @@ class Engine:
         """
         started = time.perf_counter()
         plan = self.decider.plan(_request(request, state, questions, options))
-        job = self._enqueue(plan.tree, plan.n_keep)
+        job = self._enqueue(plan.tree, plan.trunk)
         return self._decision(plan, job, job.future.result(), started)
 
     async def decide_async(
@@ -101,7 +101,7 @@ class Engine:
         started = time.perf_counter()
         asked = _request(request, state, questions, options)
         plan = await asyncio.to_thread(self.decider.plan, asked)
-        job = self._enqueue(plan.tree, plan.n_keep)
+        job = self._enqueue(plan.tree, plan.trunk)
         return self._decision(plan, job, await asyncio.wrap_future(job.future), started)
 
     def submit(self, tree: Tree, *, n_keep: int = 0) -> Future[Reads]:
@@ -115,6 +115,11 @@ class Engine:
     async def submit_async(self, tree: Tree, *, n_keep: int = 0) -> Reads:
         """As `submit`; cancelling the awaiting task cancels the work."""
         return await asyncio.wrap_future(self.submit(tree, n_keep=n_keep))
+
+    @property
+    def model(self) -> Decoder:
+        """The model itself; its pass may be run beside the engine's own."""
+        return self._runner.model
 
     def stats(self) -> dict[str, float]:
         """Counters since the start, and gauges: the queue and the pages."""

@@ -205,16 +205,19 @@ class Scheduler:
         return tasks
 
     def _advance(self, job: Job, batch: Batch, limit: int) -> None:
-        """Bring what fits of a job into the round; what depends on this round waits in its share."""
+        """Bring what fits of a job into the round; what depends on this round waits in its share.
+
+        At most one chunk a round, and its branches go before its siblings: so a job never holds more pages than
+        `n_pages_for` promises.
+        """
         assert job.tasks is not None
         left = min(limit, self.max_round_tokens - batch.n_tokens)
         while job.tasks:
-            task = job.tasks[0]
-            last = _fitting(job.tree, task, left)
-            n_rows = self._whole(job, batch, task, last) if last else self._chunk(job, batch, task, left)
-            left -= n_rows
-            if n_rows == 0:
+            last = _fitting(job.tree, job.tasks[0], left)
+            if not last:
+                self._chunk(job, batch, job.tasks[0], left)
                 return
+            left -= self._whole(job, batch, job.tasks[0], last)
 
     def _whole(self, job: Job, batch: Batch, task: Task, last: int) -> int:
         """The task's subtrees before segment `last`. The state's rows are kept where pages are free."""
@@ -233,26 +236,23 @@ class Scheduler:
         self._add(job, batch, Task(path, task.first, last, task.skip), n_rows, (n_context, slots), [])
         return n_rows
 
-    def _chunk(self, job: Job, batch: Batch, task: Task, left: int) -> int:
-        """Rows of the first root alone, into pages for all that sees them. 0 when there is no room."""
+    def _chunk(self, job: Job, batch: Batch, task: Task, left: int) -> None:
+        """Rows of the first root alone, into pages for all that sees them, if there is room in round and pages."""
+        assert job.tasks is not None
         n_root = int(job.tree.lengths[task.first]) - task.skip
         n_rows = _cut_at_block(job.tree, task, min(left, n_root))
         if n_rows < min(self.min_chunk, n_root):
-            return 0
-        path = self.pages.fork(task.path)
-        room = self.pages.extend(path, n_rows)
+            return
+        n_context = task.path.length
+        room = self.pages.extend(task.path, n_rows)
         if room is None:
-            self.pages.release(path)
-            return 0
+            return
         slots, copy = room
         batch.copies.extend([copy] if copy else [])
-        assert job.tasks is not None
         job.tasks.pop(0)
-        then = self._behind(job.tree, task, self.pages.fork(path))
-        part = Task(path, task.first, task.first + 1, task.skip)
-        self._add(job, batch, part, n_rows, (task.path.length, slots), then)
-        self.pages.release(task.path)
-        return n_rows
+        then = self._behind(job.tree, task, self.pages.fork(task.path))
+        part = Task(task.path, task.first, task.first + 1, task.skip)
+        self._add(job, batch, part, n_rows, (n_context, slots), then)
 
     def _add(
         self, job: Job, batch: Batch, task: Task, n_rows: int, kept: tuple[int, IntArray], then: list[Task]

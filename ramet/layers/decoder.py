@@ -10,7 +10,7 @@ import torch
 from ramet.cache.kv import PagedKeyValues
 from ramet.layers.attention import Attention
 from ramet.layers.mlp import GatedMLP
-from ramet.ops import Head, Linear, Ops
+from ramet.ops import Linear, Ops
 from ramet.round import Queries, Stream
 
 
@@ -67,7 +67,7 @@ class Decoder:
         self.frequencies, self.rotation_scale = frequencies.to(self.embedding.device), rotation_scale
         self.layers = [_layer(shape, i, weights, ops) for i in range(shape.n_layers)]
         self.final_norm = weights.pop("final_norm").float()
-        self.head: Head = ops.prepare(weights.pop("head", self.embedding))
+        self.head = ops.prepare(weights.pop("head", self.embedding))
 
     @property
     def device(self) -> torch.device:

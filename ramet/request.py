@@ -1,0 +1,342 @@
+"""What is asked of a decision and what comes back: questions, answers, usage.
+
+The field names are those of the System One wire format, so that one definition serves the Python
+interface, the server and the command line. What Ramet adds is prefixed ``x_``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import reprlib
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from ramet.errors import InvalidRequest, Problem
+
+Method = Literal["letters", "options"]
+Confidence = Literal["typesafe", "vllm", "top"]
+Loc = tuple[str | int, ...]
+
+MAX_OPTIONS = 255
+MAX_LEVELS = 10
+MAX_NESTING = 100  # of objects and arrays where text is allowed
+MAX_PROBLEMS = 100  # listed one by one in an error; the last one tells how many more there are
+TEMPERATURES = (0.01, 100.0)
+QUESTION_TYPES = ("noul", "choice", "score")
+
+
+def _is_unicode(text: str) -> bool:
+    """False for half a surrogate pair, which JSON can spell and UTF-8 cannot."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_SURROGATE = ("string_unicode", "should be Unicode text: it has an unpaired surrogate")
+
+
+def _value_fault(value: Any, depth: int) -> tuple[Loc, tuple[str, str]] | None:
+    """Where and why a JSON value cannot be shown to a model; None if it can."""
+    if isinstance(value, str):
+        return None if _is_unicode(value) else ((), _SURROGATE)
+    if isinstance(value, float):
+        return None if math.isfinite(value) else ((), ("finite_number", "should be a finite number"))
+    if value is None or isinstance(value, (bool, int)):
+        return None
+    if not isinstance(value, (dict, list)):
+        return (), ("json_type", f"should be a JSON value, not {type(value).__name__}")
+    if depth == MAX_NESTING:
+        return (), ("nesting", f"should be nested at most {MAX_NESTING} deep")
+    return _container_fault(value, depth)
+
+
+def _container_fault(value: dict[Any, Any] | list[Any], depth: int) -> tuple[Loc, tuple[str, str]] | None:
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(value, dict) and not isinstance(key, str):
+            return (), ("json_key", f"keys should be text, not {type(key).__name__}")
+        if isinstance(key, str) and not _is_unicode(key):
+            return (key,), _SURROGATE
+        found = _value_fault(inner, depth + 1)
+        if found is not None:
+            return (key, *found[0]), found[1]
+    return None
+
+
+def _located(loc: Loc, code: str, message: str) -> ValidationError:
+    """An error that pydantic puts below the field being validated."""
+    detail = InitErrorDetails(type=PydanticCustomError(code, "{message}", {"message": message}), loc=loc, input=None)
+    return ValidationError.from_exception_data("value", [detail])
+
+
+def _check_text(value: Any) -> Any:
+    if not isinstance(value, (str, dict, list)):
+        found = "null" if value is None else type(value).__name__
+        raise _located((), "text_type", f"should be text, an object or an array, not {found}")
+    fault = _value_fault(value, 0)
+    if fault is not None:
+        raise _located(fault[0], *fault[1])
+    return value
+
+
+def _check_name(name: str) -> str:
+    if not name:
+        raise PydanticCustomError("name_empty", "a name should not be empty")
+    if not _is_unicode(name):
+        raise PydanticCustomError(*_SURROGATE)
+    return name
+
+
+def _check_temperature(value: Any) -> Any:
+    numbers = value if isinstance(value, dict) else {"noul": value}
+    low, high = TEMPERATURES
+    if not set(numbers) <= set(QUESTION_TYPES) or not all(
+        isinstance(n, (int, float)) and not isinstance(n, bool) and low <= n <= high for n in numbers.values()
+    ):
+        expected = f"from {low:g} to {high:g}, or an object of such numbers with keys among noul, choice, score"
+        raise PydanticCustomError("temperature", "should be a number {expected}", {"expected": expected})
+    return {key: float(n) for key, n in value.items()} if isinstance(value, dict) else float(value)
+
+
+Text = Annotated[  # objects and arrays are allowed wherever text is
+    str | dict[str, JsonValue] | list[JsonValue],
+    PlainValidator(_check_text),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}, {"type": "array", "items": {}}]}),
+]
+Name = Annotated[str, AfterValidator(_check_name), WithJsonSchema({"type": "string", "minLength": 1})]
+_NUMBER = {"type": "number", "minimum": TEMPERATURES[0], "maximum": TEMPERATURES[1]}
+Temperature = Annotated[
+    dict[Literal["noul", "choice", "score"], float] | float,
+    PlainValidator(_check_temperature),
+    WithJsonSchema({"anyOf": [_NUMBER, {
+        "type": "object", "properties": dict.fromkeys(QUESTION_TYPES, _NUMBER), "additionalProperties": False,
+    }]}),
+]
+
+
+def is_blank(text: Text | None) -> bool:
+    """True when there is nothing to read: None, only white space, an empty object or array."""
+    return not (text.strip() if isinstance(text, str) else text)
+
+
+class Outcomes(BaseModel):
+    """Descriptions of a noul's two outcomes; either may be missing."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    true: Text | None = None
+    false: Text | None = None
+
+
+class Noul(BaseModel):
+    """Is it true? Answered with the probability that it is. Needs instructions or a described outcome."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["noul"] = "noul"
+    instructions: Text | None = None
+    criteria: Outcomes | None = None
+
+    @model_validator(mode="after")
+    def _asks_something(self) -> Noul:
+        outcomes = self.criteria or Outcomes()
+        if is_blank(self.instructions) and is_blank(outcomes.true) and is_blank(outcomes.false):
+            raise PydanticCustomError("noul_empty", "a noul needs instructions or the description of an outcome")
+        return self
+
+
+class Choice(BaseModel):
+    """Which one? `criteria` maps each option's name to its description, or to None."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["choice"] = "choice"
+    instructions: Text | None = None
+    criteria: dict[Name, Text | None] = Field(min_length=1, max_length=MAX_OPTIONS)
+
+
+class Score(BaseModel):
+    """How much? `criteria` lists the levels' descriptions, lowest first."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["score"] = "score"
+    instructions: Text | None = None
+    criteria: list[Text] = Field(min_length=1, max_length=MAX_LEVELS)
+
+
+Question = Annotated[Noul | Choice | Score, Field(discriminator="type")]
+
+
+class DecisionRequest(BaseModel):
+    """One state and its questions. Unknown top-level fields are ignored, as the wire format asks."""
+
+    model: Name = Field(default="jev-latest", description="A model's name or alias, as GET /v1/models lists them.")
+    state: Text = Field(description="What the questions are about. May be empty: then the questions stand alone.")
+    questions: dict[Name, Question] = Field(
+        min_length=1, description="Question name to question. The names are the caller's and never shown to the model."
+    )
+    x_method: Method | None = Field(
+        default=None,
+        description="How options are read: `letters` by labels listed in the prompt, `options` by the log-probability "
+        "of each option's own text. The model's own method when absent.",
+    )
+    x_debias: int = Field(
+        default=1, ge=1, le=16, strict=True,
+        description="Average over so many cyclic orders of the options, in the same pass.",
+    )
+    x_temperature: Temperature | None = Field(
+        default=None, description="Divides the logits: one number, or one a question type. The model's own when absent."
+    )
+    x_confidence: Confidence = Field(
+        default="typesafe",
+        description="Formula of `confidence`: TypeSafe's, vLLM's, or the top probability.",
+    )
+
+    @classmethod
+    def parse(cls, data: Any) -> DecisionRequest:
+        """Check `data` (JSON values, or our own question objects). Raises InvalidRequest that lists every problem."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            details = error.errors(include_url=False, include_input=False)
+            raise _invalid([_problem(detail) for detail in details]) from error
+
+    @classmethod
+    def ignored(cls, names: Iterable[str]) -> list[str]:
+        """Of the names of top-level fields, those that mean nothing here."""
+        return [name for name in names if name not in cls.model_fields]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_field_misses_its_aim(cls, data: Any) -> Any:
+        """Refuse what would be ignored although the caller counts on it: images, and misspelt extras of ours."""
+        if not isinstance(data, dict):
+            return data
+        if data.get("assets"):
+            raise _located(("assets",), "unsupported", "images are not supported by this model")
+        ours = [name for name in cls.model_fields if name.startswith("x_")]
+        for name in cls.ignored(data):
+            near = difflib.get_close_matches(name, ours, n=1, cutoff=0.8) if name.startswith("x_") else []
+            if near:
+                raise _located((name,), "unknown_field", f"unknown field; did you mean {near[0]}?")
+        return data
+
+
+_MESSAGES = {  # pydantic's codes in the words of JSON; what is missing here keeps pydantic's message
+    "missing": "Field required",
+    "union_tag_not_found": "Field required: one of " + ", ".join(QUESTION_TYPES),
+    "union_tag_invalid": "unknown question type {tag}; known: " + ", ".join(QUESTION_TYPES),
+    "extra_forbidden": "unknown field",
+    "model_type": "should be an object",
+    "model_attributes_type": "should be an object",
+    "dict_type": "should be an object",
+    "list_type": "should be an array",
+    "too_short": "should have at least {min_length} entry",
+    "too_long": "should have at most {max_length} entries, and has more",
+}
+
+
+def _problem(detail: ErrorDetails) -> Problem:
+    """Pydantic's account of an error in the caller's terms: no union tags in `loc`, no class names in the message."""
+    code, loc, context = detail["type"], detail["loc"], detail.get("ctx", {})
+    if loc[-1:] == ("[key]",):
+        loc = loc[:-1]
+    if len(loc) > 2 and loc[0] == "questions" and loc[2] in QUESTION_TYPES:
+        loc = loc[:2] + loc[3:]
+    if code.startswith("union_tag"):
+        loc = (*loc, "type")
+        context = {"tag": reprlib.repr(context.get("tag"))}
+    message = _MESSAGES[code].format(**context) if code in _MESSAGES else detail["msg"]
+    return Problem(loc, message, code)
+
+
+def _invalid(problems: list[Problem]) -> InvalidRequest:
+    n_more = len(problems) - MAX_PROBLEMS
+    if n_more > 0:
+        problems = [*problems[:MAX_PROBLEMS], Problem((), f"and {n_more} more problems", "more")]
+    first = problems[0]
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return InvalidRequest(first.message + more, field=".".join(map(str, first.loc)) or None, problems=problems)
+
+
+class NoulAnswer(BaseModel):
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    type: Literal["noul"] = "noul"
+    noul: float  # probability of true
+    x_label_mass: float  # probability that the model gives to the labels together, before they are made to sum to 1
+
+
+class ChoiceAnswer(BaseModel):
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    type: Literal["choice"] = "choice"
+    choice: str
+    confidence: float
+    probabilities: dict[str, float]
+    x_label_mass: float
+
+
+class ScoreAnswer(BaseModel):
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    type: Literal["score"] = "score"
+    score: float  # expectation of the level
+    confidence: float
+    legend: dict[str, Text]
+    probabilities: dict[str, float]
+    x_label_mass: float
+
+
+Answer = Annotated[NoulAnswer | ChoiceAnswer | ScoreAnswer, Field(discriminator="type")]
+
+
+class Usage(BaseModel):
+    input_tokens: int  # each token of the tree once
+    output_tokens: int  # one a question
+    x_cached_tokens: int = 0  # of the input tokens, those that were not computed again
+
+
+class Timing(BaseModel):
+    """Milliseconds: making the tree, waiting for a round, the rounds themselves, all together."""
+
+    plan_ms: float
+    queue_ms: float
+    pass_ms: float
+    total_ms: float
+
+
+class Decision(BaseModel):
+    """The answers, by the questions' names and in their order."""
+
+    model: str
+    answers: dict[str, Answer]
+    usage: Usage
+    x_timing: Timing | None = None
+
+    def __getitem__(self, name: str) -> Answer:
+        return self.answers[name]
+
+
+def as_json(value: Any) -> str:
+    """JSON text of an object where text is allowed; text itself stays as it is."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,61 @@
+"""Exchange: what goes around every request, whatever its route: an id, a count, and an answer in any event."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ramet.server.errors import error_response
+from ramet.server.metrics import Metrics
+
+REQUEST_ID = "x-typesafe-request-id"
+_SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_LOG = logging.getLogger("ramet.server")
+
+
+class Exchange:
+    """ASGI middleware. It is no BaseHTTPMiddleware, which hides from a route that its client went away."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id, status, start = _request_id(scope), 0, time.perf_counter()
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)[REQUEST_ID] = request_id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception:
+            _LOG.exception("request %s failed", request_id)
+            if status:  # half an answer is out: only closing the connection can tell
+                raise
+            message = f"internal error; the server's log has it under request {request_id}"
+            await error_response(500, "internal_error", message)(scope, receive, send_with_id)
+        finally:
+            self._metrics.count_request(_route(scope), status, time.perf_counter() - start)
+
+
+def _request_id(scope: Scope) -> str:
+    """The caller's id when it is sane, else a new one."""
+    given = Headers(scope=scope).get(REQUEST_ID, "")
+    return given if _SANE_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
+
+
+def _route(scope: Scope) -> str:
+    """The route's pattern, never the address itself: callers choose those, and each would be a new series."""
+    return getattr(scope.get("route"), "path", "unknown")

@@ -1,0 +1,37 @@
+"""ServerSettings: what a server can be told, checked once and then fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
+
+
+class ServerSettings(BaseModel):
+    """Frozen; an unknown name or a value out of range raises pydantic's ValidationError."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on. Without a key, keep it local.")
+    port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    api_key: SecretStr | None = Field(
+        default=None, min_length=1, description="Key that clients send as `Authorization: Bearer`; no check if None."
+    )
+    aliases: Mapping[str, str | None] = Field(
+        default_factory=lambda: {"jev-latest": None},
+        description="Further names of the model. An alias stands for a name, or for the served model when None.",
+    )
+    release_date: date = Field(
+        default_factory=_today, description="Release date that /v1/models reports; the day of the start by default."
+    )
+    max_body_bytes: int = Field(
+        default=16 << 20, ge=1024, description="Largest request body, before and after decompression; beyond it 413."
+    )
+    body_timeout_s: float = Field(default=60.0, gt=0, description="Time a client has to send its body; beyond it 408.")
+    drain_s: int = Field(default=30, ge=0, description="Time that running requests get to finish at shutdown.")
+    access_log: bool = Field(default=True, description="Log a line a request.")

@@ -1,0 +1,226 @@
+"""The engine's thread: every request gets a reply, and none harms another."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, wait
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramet.engine.engine import MAX_FAILURES, Engine
+from ramet.engine.scheduler import Batch
+from ramet.engine.settings import EngineSettings
+from ramet.errors import Cancelled, EngineFault, InvalidRequest, Overloaded, RequestTooLong
+from ramet.tree import Read, Reads, Segment, Tree
+from tests import decoders
+from tests.oracle import evaluate
+from tests.random_trees import first_path, random_tree
+
+
+def make(**settings: Any) -> Engine:
+    chosen = EngineSettings(device="cpu", dtype="float32", **{"cache_bytes": 1 << 22, "max_round_tokens": 256, **settings})
+    return Engine("tiny", decoders.decoder("llama"), None, chosen.resolved())  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    with make() as made:
+        yield made
+
+
+def tree(n: int = 20, seed: int = 0) -> Tree:
+    ids = np.random.default_rng(seed).integers(0, decoders.VOCAB_SIZE, n).astype(np.int32)
+    return Tree.of([Segment(ids, reads=[Read([1, 2, 3])])])
+
+
+def hold(engine: Engine) -> threading.Event:
+    """Keep the engine's thread in its next round until the event is set."""
+    free, run = threading.Event(), engine._runner.run
+
+    def waiting(batch: Batch) -> list[Reads]:
+        free.wait(30)
+        return run(batch)
+
+    engine._runner.run = waiting  # type: ignore[method-assign]
+    return free
+
+
+def drained(engine: Engine) -> bool:
+    deadline = time.monotonic() + 20
+    while len(engine._scheduler) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    pages = engine._scheduler.pages
+    return pages.n_free + pages.n_indexed == pages.n_pages
+
+
+def test_many_threads_get_the_answers_of_their_trees_alone(engine: Engine) -> None:
+    rng = np.random.default_rng(5)
+    trees = [random_tree(rng, vocab_size=decoders.VOCAB_SIZE, max_length=60) for _ in range(24)]
+    futures: dict[int, Future[Reads]] = {}
+
+    def submit(i: int) -> None:
+        futures[i] = engine.submit(trees[i], n_keep=first_path(trees[i]))
+
+    threads = [threading.Thread(target=submit, args=(i,)) for i in range(len(trees))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, t in enumerate(trees):
+        found, expected = futures[i].result(60), evaluate(decoders.oracle("llama"), t)
+        for r in range(len(expected.logsumexp)):
+            np.testing.assert_allclose(np.exp(found.logprobs(r)), np.exp(expected.logprobs(r)), atol=1e-5)
+    assert drained(engine)
+
+
+def test_the_same_state_again_is_cached_and_bit_equal(engine: Engine) -> None:
+    """D9: a state that is wholly in pages still has its last row computed."""
+    first = engine.submit(tree(64), n_keep=64).result(30)
+    for _ in range(3):
+        again = engine.submit(tree(64), n_keep=64).result(30)
+        np.testing.assert_allclose(again.logits, first.logits, rtol=1e-5)
+        assert np.isfinite(again.logits).all()
+    assert engine.stats()["prefix_hit_tokens_total"] > 0
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        (Tree.of([Segment([decoders.VOCAB_SIZE])]), InvalidRequest),
+        (Tree.of([Segment([-1])]), InvalidRequest),
+        (Tree.of([Segment([1], reads=[Read([decoders.VOCAB_SIZE])])]), InvalidRequest),
+        (Tree.of([Segment([1] * 2049)]), RequestTooLong),
+    ],
+)
+def test_a_bad_tree_is_refused_before_any_work(engine: Engine, bad: Tree, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        engine.submit(bad)
+    assert engine.stats()["open_requests"] == 0
+
+
+def test_more_tokens_than_a_request_may_have() -> None:
+    with make(max_request_tokens=50) as engine, pytest.raises(RequestTooLong, match="max_request_tokens"):
+        engine.submit(tree(51))
+
+
+def test_a_long_prompt_needs_pages_and_says_which_setting_gives_them() -> None:
+    with make(cache_bytes=1 << 17, max_round_tokens=64) as engine, pytest.raises(RequestTooLong, match="cache_bytes"):
+        engine.submit(tree(2000))
+
+
+def test_a_full_queue_refuses_at_once_and_recovers() -> None:
+    with make(max_queue=3) as engine:
+        free = hold(engine)
+        futures = [engine.submit(tree(seed=i)) for i in range(3)]
+        with pytest.raises(Overloaded) as caught:
+            engine.submit(tree())
+        assert caught.value.retry_after_s > 0
+        free.set()
+        wait(futures, 30)
+        assert len(engine.submit(tree()).result(30).logits) == 3
+
+
+def test_a_cancelled_request_leaves_the_queue_and_the_others_run(engine: Engine) -> None:
+    free = hold(engine)
+    futures = [engine.submit(tree(200, seed=i), n_keep=200) for i in range(5)]
+    assert futures[3].cancel()
+    free.set()
+    done = [f.result(30) for i, f in enumerate(futures) if i != 3]
+    assert len(done) == 4
+    assert engine.stats()["cancelled_total"] == 1
+    assert drained(engine)
+
+
+def test_cancelling_the_awaiting_task_cancels_the_work(engine: Engine) -> None:
+    free = hold(engine)
+    engine.submit(tree())
+
+    async def go_away() -> None:
+        task = asyncio.create_task(engine.submit_async(tree(seed=1)))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(go_away())
+    free.set()
+    assert drained(engine)
+    assert engine.stats()["cancelled_total"] == 1
+
+
+def poison(engine: Engine, token: int) -> None:
+    """A pass with this token in it raises."""
+    run = engine._runner.run
+
+    def failing(batch: Batch) -> list[Reads]:
+        if any(token in unit.tree.tokens for unit in batch.units):
+            raise RuntimeError("poisoned")
+        return run(batch)
+
+    engine._runner.run = failing  # type: ignore[method-assign]
+
+
+def test_a_request_that_fails_harms_no_other_of_its_round(engine: Engine) -> None:
+    poison(engine, 7)
+    free = hold(engine)
+    first = engine.submit(tree(10, seed=2))
+    good = [engine.submit(Tree.of([Segment([1, 2, i], reads=[Read([1])])])) for i in (3, 4, 5)]
+    bad = engine.submit(Tree.of([Segment([1, 7, 2], reads=[Read([1])])]))
+    free.set()
+    assert all(np.isfinite(f.result(30).logits).all() for f in (first, *good))
+    with pytest.raises(EngineFault, match="poisoned"):
+        bad.result(30)
+    assert engine.fault is None
+    assert drained(engine)
+
+
+def test_an_engine_whose_rounds_keep_failing_is_broken_and_hangs_nobody(engine: Engine) -> None:
+    poison(engine, 7)
+    bad = Tree.of([Segment([7], reads=[Read([1])])])
+    for _ in range(MAX_FAILURES):
+        with pytest.raises(EngineFault):
+            engine.submit(bad).result(30)
+    assert engine.fault is not None
+    with pytest.raises(EngineFault):
+        engine.submit(tree())
+
+
+def test_a_fault_outside_the_pass_hangs_nobody(engine: Engine) -> None:
+    def broken() -> Batch:
+        raise KeyError("a mistake of ours")
+
+    engine._scheduler.next = broken  # type: ignore[method-assign]
+    with pytest.raises(EngineFault, match="a mistake of ours"):
+        engine.submit(tree()).result(30)
+    assert engine.fault is not None
+
+
+def test_closing_ends_what_is_open() -> None:
+    engine = make()
+    free = hold(engine)
+    futures = [engine.submit(tree(seed=i)) for i in range(2)]
+    closing = threading.Thread(target=engine.close)
+    closing.start()
+    time.sleep(0.05)
+    free.set()
+    closing.join(30)
+    for future in futures:
+        assert future.done()
+    with pytest.raises(Cancelled):
+        engine.submit(tree())
+
+
+def test_unknown_settings_and_values_out_of_range_are_refused() -> None:
+    with pytest.raises(TypeError):
+        EngineSettings(max_rounds=3)  # type: ignore[call-arg]
+    with pytest.raises(InvalidRequest, match="max_queue"):
+        EngineSettings(max_queue=0)
+    with pytest.raises(InvalidRequest, match="dtype"):
+        EngineSettings(dtype="int3").resolved()
+    with pytest.raises(InvalidRequest, match="device"):
+        EngineSettings(device="abacus").resolved()

@@ -1,0 +1,99 @@
+"""Every answer equals that of its question asked alone through transformers, whatever shares the round."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+
+from ramet.cache.pages import Pages
+from ramet.engine.runner import Runner
+from ramet.engine.scheduler import Job, Scheduler
+from ramet.tree import Read, Reads, Segment, Tree
+from tests import decoders
+from tests.oracle import evaluate
+from tests.random_trees import first_path, random_tree
+
+TOLERANCE = 1e-5  # on probabilities
+
+
+def run(model_type: str, trees: list[Tree], *, max_round_tokens: int, n_pages: int = 200, page_size: int = 8) -> list[Job]:
+    """All trees through scheduler, pages and pass; checks that every page comes back."""
+    pages = Pages(n_pages, page_size)
+    scheduler = Scheduler(pages, max_round_tokens)
+    runner = Runner(decoders.decoder(model_type), decoders.poisoned_cache(n_pages, page_size))
+    jobs = [Job(tree, Future(), n_keep=first_path(tree)) for tree in trees]
+    for job in jobs:
+        scheduler.add(job)
+    while len(scheduler):
+        batch = scheduler.next()
+        assert batch.units
+        assert batch.n_tokens <= max_round_tokens
+        scheduler.commit(batch, runner.run(batch))
+    assert pages.n_free + pages.n_indexed == n_pages
+    pages.clear()
+    assert pages.n_free == n_pages
+    return jobs
+
+
+def assert_equal(found: Reads, expected: Reads) -> None:
+    for i in range(len(expected.logsumexp)):
+        np.testing.assert_allclose(np.exp(found.logprobs(i)), np.exp(expected.logprobs(i)), atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen3"])
+@pytest.mark.parametrize("max_round_tokens", [16, 50, 4096])
+@pytest.mark.parametrize("seed", range(4))
+def test_random_trees_together_in_chunks_and_alone(model_type: str, max_round_tokens: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    trees = [random_tree(rng, vocab_size=decoders.VOCAB_SIZE) for _ in range(6)]
+    jobs = run(model_type, trees, max_round_tokens=max_round_tokens)
+    for tree, job in zip(trees, jobs, strict=True):
+        assert_equal(job.reads, evaluate(decoders.oracle(model_type), tree))
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen3"])
+def test_a_state_resumed_from_pages(model_type: str) -> None:
+    rng = np.random.default_rng(7)
+    state = rng.integers(0, decoders.VOCAB_SIZE, 70).astype(np.int32)
+
+    def tree(n: int) -> Tree:
+        questions = [Segment(rng.integers(0, 199, 9), 0, reads=[Read([3, 5, 7])]) for _ in range(3)]
+        return Tree.of([Segment(state[:n]), *questions])
+
+    trees = [tree(n) for n in (64, 64, 65, 70, 63, 40)]
+    jobs = run(model_type, trees, max_round_tokens=100)
+    # the last state row is computed again also when every page is there (D9)
+    assert [job.n_cached for job in jobs] == [0, 64, 64, 64, 56, 40]
+    for t, job in zip(trees, jobs, strict=True):
+        assert_equal(job.reads, evaluate(decoders.oracle(model_type), t))
+
+
+def test_four_ancestors_with_shared_heads_resume_on_their_own_path() -> None:
+    """The state's pages must never stand in for a sibling's: as an empty state's prior hangs beside it."""
+    rng = np.random.default_rng(3)
+    draw = lambda n: rng.integers(0, decoders.VOCAB_SIZE, n).astype(np.int32)  # noqa: E731
+    head, state, question, option = draw(17), draw(40), draw(12), draw(5)
+
+    def tree() -> Tree:
+        return Tree.of([
+            Segment(head),
+            Segment(state, 0), Segment(draw(3), 0),
+            Segment(question, 1, reads=[Read([1, 2])]), Segment(question, 2, reads=[Read([1, 2])]),
+            Segment(option, 3, reads=[Read([4], row=0), Read([5])]), Segment(option, 4, reads=[Read([4], row=0)]),
+        ])  # fmt: skip
+
+    for budget in (20, 4096):
+        trees = [tree() for _ in range(3)]
+        for t, job in zip(trees, run("llama", trees, max_round_tokens=budget), strict=True):
+            assert_equal(job.reads, evaluate(decoders.oracle("llama"), t))
+
+
+def test_a_pool_too_small_to_keep_states_changes_no_answer() -> None:
+    rng = np.random.default_rng(11)
+    trees = [random_tree(rng, vocab_size=decoders.VOCAB_SIZE, max_length=60) for _ in range(8)]
+    need = max(-(-t.max_position // 8) for t in trees) + 4
+    jobs = run("llama", trees, max_round_tokens=48, n_pages=need)
+    for tree, job in zip(trees, jobs, strict=True):
+        assert_equal(job.reads, evaluate(decoders.oracle("llama"), tree))

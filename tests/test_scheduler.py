@@ -1,0 +1,120 @@
+"""Scheduling without a model: budgets, order, chunks, cancellation; every page comes back."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+
+from ramet.cache.pages import Pages
+from ramet.engine.scheduler import Batch, Job, Scheduler
+from ramet.tree import Read, Reads, Segment, Tree
+from tests.random_trees import first_path, random_tree
+
+
+def plain(n: int, *, keep: int = 0) -> Job:
+    return Job(Tree.of([Segment(np.arange(n), reads=[Read([1])])]), Future(), n_keep=keep)
+
+
+def marked(batch: Batch) -> list[Reads]:
+    """Results that carry their column's id as logit, so that misplaced reads show."""
+    trees = [unit.tree for unit in batch.units]
+    return [Reads(t.columns.astype(np.float32), np.zeros(len(t.read_rows), np.float32), t.offsets) for t in trees]
+
+
+def drain(scheduler: Scheduler) -> list[list[tuple[int, int]]]:
+    """Run to the end; (n_context, n_rows) of each round's units."""
+    rounds = []
+    while len(scheduler):
+        batch = scheduler.next()
+        assert batch.units
+        rounds.append([(unit.n_context, unit.tree.n_tokens) for unit in batch.units])
+        scheduler.commit(batch, marked(batch))
+    return rounds
+
+
+def test_what_fits_together_shares_a_round_in_order_of_arrival() -> None:
+    scheduler = Scheduler(Pages(50, 8), 100)
+    for n in (40, 50, 30, 60):
+        scheduler.add(plain(n))
+    assert drain(scheduler) == [[(0, 40), (0, 50)], [(0, 30), (0, 60)]]
+
+
+def test_a_long_prompt_goes_in_chunks_and_leaves_half_a_round_to_others() -> None:
+    scheduler = Scheduler(Pages(100, 8), 128)
+    scheduler.add(plain(400))
+    for _ in range(4):
+        scheduler.add(plain(50))
+    rounds = drain(scheduler)
+    assert rounds[0] == [(0, 128)]
+    assert rounds[1] == [(128, 64), (0, 50)]
+    assert max(sum(n for _, n in r) for r in rounds) <= 128
+    assert sum(n for r in rounds for _, n in r) == 600
+
+
+def test_branches_that_do_not_fit_a_round_see_the_trunk_in_pages() -> None:
+    scheduler = Scheduler(Pages(100, 8), 64)
+    branches = [Segment(np.arange(20), 0, reads=[Read([i])]) for i in range(5)]
+    job = Job(Tree.of([Segment(np.arange(60)), *branches]), Future())
+    scheduler.add(job)
+    assert drain(scheduler) == [[(0, 60)], [(60, 60)], [(60, 40)]]
+    assert job.reads.logits.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_canvas_is_never_cut_and_blocks_are_cut_at_their_grid() -> None:
+    scheduler = Scheduler(Pages(100, 8), 64)
+    job = Job(Tree.of([Segment(np.arange(70), block=32, reads=[Read([1])])]), Future())
+    scheduler.add(job)
+    assert drain(scheduler) == [[(0, 64)], [(64, 6)]]
+    scheduler.add(Job(Tree.of([Segment(np.arange(5)), Segment(np.arange(90), 0, block=32)]), Future()))
+    assert drain(scheduler)[:2] == [[(0, 5)], [(5, 59)]]
+
+
+def test_two_long_jobs_that_pages_cannot_hold_together_go_one_after_the_other() -> None:
+    pages = Pages(20, 8)
+    scheduler = Scheduler(pages, 32)
+    for _ in range(2):
+        scheduler.add(plain(100))
+    scheduler.add(plain(10))
+    assert sum(n for r in drain(scheduler) for _, n in r) == 210
+    assert pages.n_free == 20
+
+
+def test_a_job_that_runs_alone_shares_no_round() -> None:
+    scheduler = Scheduler(Pages(50, 8), 100)
+    jobs = [plain(10) for _ in range(3)]
+    jobs[1].alone = True
+    for job in jobs:
+        scheduler.add(job)
+    assert drain(scheduler) == [[(0, 10)], [(0, 10)], [(0, 10)]]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_submit_run_fail_and_cancel_ends_with_every_page_free(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    pages = Pages(60, 4)
+    scheduler = Scheduler(pages, 40)
+    jobs: list[Job] = []
+    for _ in range(150):
+        kind = rng.integers(0, 6)
+        if kind < 2:
+            tree = random_tree(rng, vocab_size=9, max_length=20)
+            if scheduler.n_pages_for(tree) <= pages.n_pages:
+                jobs.append(Job(tree, Future(), n_keep=first_path(tree)))
+                scheduler.add(jobs[-1])
+        elif kind == 2 and jobs:
+            jobs[rng.integers(len(jobs))].future.cancel()
+            scheduler.cancelled()
+        elif len(scheduler):
+            batch = scheduler.next()
+            assert batch.units
+            if kind == 3 and rng.random() < 0.3:
+                scheduler.drop(list({share.job: None for share in batch.shares}), batch)
+            else:
+                for job in scheduler.commit(batch, marked(batch)):
+                    assert job.reads.logits.tolist() == job.tree.columns.tolist()
+    drain(scheduler)
+    assert pages.n_free + pages.n_indexed == pages.n_pages
+    pages.clear()
+    assert pages.n_free == pages.n_pages

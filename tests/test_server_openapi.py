@@ -1,0 +1,58 @@
+"""OpenAPI: the document tells what the server does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+from conftest import Serve
+from stub_engine import StubEngine
+
+from ramet.request import DecisionRequest
+from ramet.server.app import create_app
+from ramet.server.errors import STATUSES
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return create_app(StubEngine()).openapi()
+
+
+def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    def references(value: Any) -> list[str]:
+        if isinstance(value, dict):
+            own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+            return own + [ref for inner in value.values() for ref in references(inner)]
+        return [ref for inner in value for ref in references(inner)] if isinstance(value, list) else []
+
+    found = set(references(document))
+    assert "#/components/schemas/DecisionRequest" in found
+    assert {ref.removeprefix("#/components/schemas/") for ref in found} <= set(document["components"]["schemas"])
+
+
+def test_the_request_is_documented_with_its_extras(document: dict[str, Any]) -> None:
+    schema = document["components"]["schemas"]["DecisionRequest"]
+    assert set(schema["properties"]) == set(DecisionRequest.model_fields)
+    assert schema["required"] == ["state", "questions"]
+    assert all(schema["properties"][name]["description"] for name in schema["properties"])
+    models = {"Noul", "Choice", "Score", "NoulAnswer", "ChoiceAnswer", "ScoreAnswer"}
+    assert models <= set(document["components"]["schemas"])
+
+
+def test_every_status_in_the_table_that_a_client_can_see_is_documented(document: dict[str, Any]) -> None:
+    responses = document["paths"]["/v1/systemone"]["post"]["responses"]
+    seen = {str(status) for status, _ in STATUSES.values()} - {"499"}
+    assert set(responses) == seen | {"200"}
+    assert responses["200"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Decision"}
+
+
+def test_keys_are_documented(document: dict[str, Any]) -> None:
+    assert document["paths"]["/v1/systemone"]["post"]["security"] == [{"HTTPBearer": []}]
+    assert "security" not in document["paths"]["/health"]["get"]
+
+
+def test_it_is_served(serve: Serve) -> None:
+    url = serve(StubEngine()).url
+    assert "/v1/systemone" in httpx2.get(f"{url}/openapi.json").json()["paths"]
+    assert "text/html" in httpx2.get(f"{url}/docs").headers["content-type"]
