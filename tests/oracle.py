@@ -72,7 +72,8 @@ def _forward(model: PreTrainedModel, tree: Tree, path: list[int], rows: list[int
 
 
 def _reads(tree: Tree, rows: list[torch.Tensor]) -> Reads:
-    sums = [float(row.double().logsumexp(-1)) if due else float("nan") for row, due in zip(rows, tree.normalize, strict=True)]
+    due = tree.normalize.tolist()
+    sums = [float(row.double().logsumexp(-1)) if asked else float("nan") for row, asked in zip(rows, due, strict=True)]
     columns = np.split(tree.columns.astype(np.int64), tree.offsets[1:-1])
     logits = [row[torch.from_numpy(places)].numpy() for row, places in zip(rows, columns, strict=True)]
     joined = np.concatenate(logits) if logits else np.zeros(0, np.float32)

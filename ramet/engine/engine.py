@@ -63,7 +63,7 @@ class Engine:
         Raises CheckpointError, InvalidRequest for a setting out of range.
         """
         from ramet.decide.settings import settings_for
-        from ramet.weights.checkpoint import open_checkpoint
+        from ramet.weights import open_checkpoint
 
         resolved = EngineSettings(**settings).resolved()
         assert resolved.threads

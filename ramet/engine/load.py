@@ -10,8 +10,7 @@ from ramet.errors import CheckpointError
 from ramet.families import FAMILIES
 from ramet.layers.decoder import Decoder
 from ramet.ops import choose
-from ramet.weights.checkpoint import Checkpoint
-from ramet.weights.load import load
+from ramet.weights import Checkpoint, load
 
 
 def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:

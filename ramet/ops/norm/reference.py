@@ -7,7 +7,10 @@ from torch.nn import functional
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """x [T, C], weight [C] float32. x / sqrt(mean(x^2) + eps) * weight, in float32, rounded once (Zhang & Sennrich 2019)."""
+    """x / sqrt(mean(x^2) + eps) * weight (Zhang & Sennrich 2019), in float32, rounded once.
+
+    x [T, C], weight [C] float32.
+    """
     wide = x.float()
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight).to(x.dtype)
 

@@ -1,0 +1,5 @@
+"""`python -m ramet` is `ramet`."""
+
+from ramet.cli import main
+
+main(prog_name="ramet")

@@ -1,0 +1,111 @@
+"""Ramet and transformers on the same token ids in one process, by turns."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from ramet.bench.floor import Floor
+from ramet.bench.samples import Effort, Row, Step, affordable, interleave
+from ramet.bench.shapes import Prompt, Shape
+from ramet.errors import RametError
+from ramet.round import Unit, pack
+from ramet.tree import FloatArray, Tree
+
+if TYPE_CHECKING:
+    from ramet.bench.transformers_peer import TransformersPeer
+    from ramet.engine.engine import Engine
+
+SHAPES = ("400x1x60", "400x4x60", "400x48x40", "2000x16x40", "200x64x12")
+RATIOS = (
+    ("batch", "ours", "batch_over_ours"),
+    ("loop", "ours", "loop_over_ours"),
+    ("pass", "floor", "pass_over_floor"),
+)
+N_COLUMNS = 4
+TOLERANCE = {torch.bfloat16: 0.02, torch.float16: 0.005, torch.float32: 1e-4}  # on probabilities over the labels
+
+Run = Callable[[], FloatArray | None]
+Contestant = Callable[[Prompt], Run]  # what it gets ready is not timed, what it returns is
+_NOTHING = np.zeros(0, np.int32)
+
+
+def compare(engine: Engine, peer: TransformersPeer, shape: Shape, effort: Effort, step: Step) -> Row:
+    """One row. Raises RametError when the answers differ: there is no figure for a wrong answer.
+
+    Every run gets ids of its own, and is timed from lists of ids to the labels' logits on the host.
+    """
+    rng = random.Random(f"{effort.seed} {shape}")  # noqa: S311
+    n_vocab = engine.model.shape.vocab_size
+    columns = sorted(rng.sample(range(n_vocab), N_COLUMNS))
+    contestants = _contestants(engine, peer, shape, columns)
+    row = Row(str(shape), notes={"n_stream": shape.n_stream, "n_repeated": shape.n_repeated})
+    first, answers, prompt = {}, {}, Prompt.draw(shape, rng, n_vocab)
+    for name, run in contestants.items():
+        step(f"{shape} check {name}")
+        first[name], answers[name] = _timed(run(prompt))
+    row.notes["difference"] = agree(answers, TOLERANCE[engine.model.dtype])
+    counts = {name: affordable(ms, effort.repeats, effort.budget_s) for name, ms in first.items()}
+    for name in interleave(counts):
+        step(f"{shape} {name}")
+        row.add(name, _timed(contestants[name](Prompt.draw(shape, rng, n_vocab)))[0])
+    row.notes["floor_gflop"] = Floor.packed(engine.model, shape.n_stream, shape.n_questions).flop / 1e9
+    return row
+
+
+def agree(answers: dict[str, FloatArray | None], tolerance: float) -> dict[str, float]:
+    """The largest difference of each one's label probabilities from ours; raises RametError beyond `tolerance`."""
+    ours = answers["ours"]
+    assert ours is not None
+    found = {}
+    for name, theirs in answers.items():
+        if theirs is not None and name != "ours":
+            found[name] = float(np.abs(_softmax(theirs) - _softmax(ours)).max())
+            if not found[name] <= tolerance:
+                raise RametError(f"no figures: {name} answers otherwise, by {found[name]:.4f}; {tolerance} is allowed")
+    return found
+
+
+def _contestants(
+    engine: Engine, peer: TransformersPeer, shape: Shape, columns: Sequence[int]
+) -> dict[str, Contestant]:
+    packed, plain = (make(engine.model, shape.n_stream, shape.n_questions) for make in (Floor.packed, Floor.plain))
+    return {
+        "ours": lambda prompt: lambda: _submit(engine, prompt.tree(columns)),
+        "pass": lambda prompt: _pass(engine, prompt.tree(columns)),
+        "batch": lambda prompt: lambda: peer.batch(prompt, columns),
+        "loop": lambda prompt: lambda: peer.loop(prompt, columns),
+        "floor": lambda _: packed,
+        "plain products": lambda _: plain,
+    }
+
+
+def _submit(engine: Engine, tree: Tree) -> FloatArray:
+    return _by_question(engine.submit(tree).result().logits)
+
+
+def _pass(engine: Engine, tree: Tree) -> Run:
+    """The model's pass over the packed tree, in this thread: no queue, no pages, no packing."""
+    stream = pack([Unit(tree, _NOTHING, 0, _NOTHING)]).on(engine.model.device)
+    return lambda: _by_question(engine.model(stream, None)[0].numpy())
+
+
+def _by_question(logits: FloatArray) -> FloatArray:
+    return logits.reshape(-1, N_COLUMNS)
+
+
+def _timed(run: Run) -> tuple[float, FloatArray | None]:
+    start = time.perf_counter()
+    result = run()
+    return (time.perf_counter() - start) * 1e3, result
+
+
+def _softmax(logits: FloatArray) -> FloatArray:
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    probabilities: FloatArray = weights / weights.sum(-1, keepdims=True)
+    return probabilities

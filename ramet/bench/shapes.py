@@ -1,0 +1,64 @@
+"""What one timed run works on: how large, and which token ids."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ramet.errors import InvalidRequest
+from ramet.tree import Read, Segment, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """`n_state` tokens shared by `n_questions` questions; of `n_tokens` tokens each, or of natural length where 0."""
+
+    n_state: int
+    n_questions: int
+    n_tokens: int = 0
+
+    @classmethod
+    def parse(cls, text: str, n_numbers: int) -> Shape:
+        """Read "400x4x60" (n_numbers 3) or "400x4" (2). Raises InvalidRequest."""
+        parts = text.strip().split("x")
+        if len(parts) != n_numbers or not all(p.isascii() and p.isdigit() and int(p) > 0 for p in parts):
+            form = "STATExQUESTIONSxTOKENS"[: None if n_numbers == 3 else -len("xTOKENS")]
+            raise InvalidRequest(f"{text!r} is no shape; write {form}, such as 400x4x60"[:200], field="shapes")
+        return cls(*map(int, parts))
+
+    def __str__(self) -> str:
+        return "x".join(str(n) for n in (self.n_state, self.n_questions, self.n_tokens) if n)
+
+    @property
+    def n_stream(self) -> int:
+        """Rows of a pass that computes the state once."""
+        return self.n_state + self.n_questions * self.n_tokens
+
+    @property
+    def n_repeated(self) -> int:
+        """Rows of a pass that computes the state again for each question."""
+        return self.n_questions * (self.n_state + self.n_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Random ids of one shape."""
+
+    state: list[int]
+    questions: list[list[int]]
+
+    @classmethod
+    def draw(cls, shape: Shape, rng: random.Random, n_vocab: int) -> Prompt:
+        """Fresh ids each time, so that nothing can be remembered from one run to the next."""
+        state = rng.choices(range(n_vocab), k=shape.n_state)
+        return cls(state, [rng.choices(range(n_vocab), k=shape.n_tokens) for _ in range(shape.n_questions)])
+
+    def tree(self, columns: Sequence[int]) -> Tree:
+        """The state, a branch a question, and the logits of `columns` at each branch's last row."""
+        read = (Read(columns, normalize=False),)
+        return Tree.of([Segment(self.state), *(Segment(q, parent=0, reads=read) for q in self.questions)])
+
+    def whole(self) -> list[list[int]]:
+        """Every question as a sequence of its own, the state in front: what a peer without branches computes."""
+        return [self.state + question for question in self.questions]

@@ -1,0 +1,87 @@
+"""The command line. Each command lies in a file of its own name and is imported when it is called.
+
+`ramet --help` therefore answers without importing torch, pydantic or the commands themselves: what it says of
+them is written here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ramet.errors import InvalidRequest, RametError, RequestError
+from ramet.version import __version__
+
+if TYPE_CHECKING:
+    from ramet.engine import Engine
+
+COMMANDS = {
+    "decide": "Answer the questions of one request.",
+    "serve": "Serve a model over HTTP.",
+    "run": "Answer a file of requests, one a line.",
+    "doctor": "Say what this machine has and what Ramet makes of it.",
+    "bench": "Measure decisions beside other engines.",
+}
+
+
+class Failure(click.ClickException):
+    """An error of Ramet's own, as the command line reports it: exit code 1."""
+
+    def __init__(self, error: RametError) -> None:
+        super().__init__(_told(error))
+
+
+class RequestFailure(Failure):
+    """An error that the caller can mend: exit code 2."""
+
+    exit_code = 2
+
+
+def _told(error: RametError) -> str:
+    """The message; of a request with several problems, each on a line of its own."""
+    if not isinstance(error, InvalidRequest) or len(error.problems) < 2:
+        return str(error)
+    places = (".".join(map(str, problem.loc)) for problem in error.problems)
+    return "\n".join(
+        f"{place}: {problem.message}" if place else problem.message
+        for place, problem in zip(places, error.problems, strict=True)
+    )
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are `ramet.cli.NAME.command`, imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"ramet.cli.{cmd_name}").command
+        assert isinstance(command, click.Command), cmd_name
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RametError as error:
+            raise (RequestFailure if isinstance(error, RequestError) else Failure)(error) from error
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def main() -> None:
+    """Ramet answers many questions about one state in one pass of a language model."""
+
+
+def load_engine(source: str, **options: Any) -> Engine:
+    """The engine for a model's name, path or hub id. The one place where a command gets its engine."""
+    from ramet.engine import Engine
+
+    return Engine.load(source, **options)

@@ -1,0 +1,131 @@
+"""A job: the rows that a run answers, several in flight, written in the input's order."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ramet.errors import Cancelled, EngineFault, Overloaded, RametError, RequestError
+
+if TYPE_CHECKING:
+    from ramet.engine import Engine
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Tally:
+    """What a run did. `ignored`: fields that mean nothing here, and how many rows have them."""
+
+    n_rows: int = 0
+    n_errors: int = 0
+    n_tokens: int = 0
+    ignored: dict[str, int] = field(default_factory=dict)
+    started: float = field(default_factory=time.perf_counter)
+
+    def add(self, row: Row) -> None:
+        self.n_rows += 1
+        self.n_errors += "error" in row
+        self.n_tokens += row["usage"]["input_tokens"] if "usage" in row else 0
+
+    def summary(self) -> str:
+        seconds = time.perf_counter() - self.started
+        lines = [
+            f"{self.n_rows} rows in {seconds:.1f} s ({self.n_rows / seconds:.1f} rows/s, "
+            f"{self.n_tokens / seconds:.0f} tokens/s), {self.n_errors} of them errors"
+        ]
+        lines += [f"ignored: {name!r}, in {count} rows" for name, count in self.ignored.items()]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Job:
+    """The rows that are left, and how they are asked."""
+
+    engine: Engine
+    rows_file: Path
+    n_rows: int
+    n_done: int
+    mark: str
+    fields: Mapping[str, Any]
+    parallel: int
+    tally: Tally = field(default_factory=Tally)
+
+    async def answer_all(self, write: Callable[[Row], None]) -> None:
+        """Answer the rows in order, `parallel` of them at a time. Raises EngineFault; then all written rows count."""
+        window: deque[asyncio.Task[Row]] = deque()
+        try:
+            for index, line in enumerate(read_lines(self.rows_file)):
+                if index < self.n_done:
+                    continue
+                if len(window) == self.parallel:
+                    write(await window.popleft())
+                window.append(asyncio.create_task(self.answer(index, line)))
+            while window:
+                write(await window.popleft())
+        finally:
+            for task in window:
+                task.cancel()
+            await asyncio.gather(*window, return_exceptions=True)
+
+    async def answer(self, index: int, line: bytes) -> Row:
+        """A row of the output: answers, or the error that this line is to blame for."""
+        row: Row = {"index": index, "request": fingerprint(line, self.mark)}
+        try:
+            row |= await self._decide(line, row)
+        except (EngineFault, Cancelled):
+            raise
+        except Exception as error:
+            if self.engine.fault is not None:
+                raise self.engine.fault from error
+            row["error"] = _error(error)
+        return row
+
+    async def _decide(self, line: bytes, row: Row) -> Row:
+        from ramet.cli.requests import read_object, with_fields
+        from ramet.request import DecisionRequest
+
+        data = read_object(line)
+        if "id" in data:
+            row["id"] = data.pop("id")
+        for name in DecisionRequest.ignored(data):
+            self.tally.ignored[name] = self.tally.ignored.get(name, 0) + 1
+        request = with_fields(data, self.fields)
+        while True:
+            try:
+                decision = await self.engine.decide_async(request)
+            except Overloaded as error:
+                await asyncio.sleep(error.retry_after_s)
+            else:
+                break
+        # What depends on the moment is left out, so that a resumed run writes what an uninterrupted one would.
+        answered: Row = decision.model_dump(mode="json", exclude={"x_timing": True, "usage": {"x_cached_tokens"}})
+        return answered
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """The lines that hold something."""
+    with path.open("rb") as file:
+        for line in file:
+            if line.strip():
+                yield line
+
+
+def fingerprint(line: bytes, mark: str) -> str:
+    """What a row was made from: its line, and the model and the options."""
+    return f"{hashlib.sha256(line.strip()).hexdigest()[:16]}-{mark}"
+
+
+def _error(error: Exception) -> Row:
+    from ramet.server.errors import status_of
+
+    if isinstance(error, RequestError):
+        return {"field": error.field, "message": error.message, "type": status_of(error)[1]}
+    kind = status_of(error)[1] if isinstance(error, RametError) else "internal_error"
+    return {"field": None, "message": f"{type(error).__name__}: {error}", "type": kind}

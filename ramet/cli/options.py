@@ -1,0 +1,161 @@
+"""Options that several commands share, and what the engine is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+DEFAULT_MODEL = "smollm2"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# The fields of EngineSettings. An option that is not given is not passed on; a test holds the defaults that are told
+# here against the real ones, which cannot be asked for without importing torch.
+ENGINE_OPTIONS = (
+    click.option("--device", help="cpu, cuda, cuda:1 ...  [default: auto]"),
+    click.option(
+        "--dtype",
+        type=click.Choice(["auto", "bfloat16", "float32"]),
+        help="Of weights and arithmetic; auto takes bfloat16 where the device multiplies it itself.  [default: auto]",
+    ),
+    click.option(
+        "--max-round-tokens",
+        type=click.IntRange(min=1),
+        help="Most tokens in one pass.  [default: 4096 on a CPU, 16384 on a GPU]",
+    ),
+    click.option(
+        "--max-request-tokens",
+        type=click.IntRange(min=1),
+        help="Most tokens of one request, its branches counted; beyond it 413.  [default: 65536]",
+    ),
+    click.option(
+        "--max-queue", type=click.IntRange(min=1), help="Most requests that wait; beyond it 429.  [default: 1024]"
+    ),
+    click.option(
+        "--cache-bytes",
+        type=click.IntRange(min=1),
+        help="Memory for keys and values, of running requests and of states that may come again."
+        "  [default: an eighth of the memory, 1 GiB at most]",
+    ),
+    click.option("--threads", type=click.IntRange(min=1), help="Threads of a pass on the CPU.  [default: torch's]"),
+    click.option(
+        "--op",
+        "ops",
+        multiple=True,
+        metavar="OP=IMPLEMENTATION",
+        callback=lambda _ctx, _option, texts: _by_name(texts) or None,
+        help="Overrides the choice of a kernel: attention=reference. May be repeated; see `ramet doctor`.",
+    ),
+)
+ENGINE_SETTINGS = (
+    "device",
+    "dtype",
+    "max_round_tokens",
+    "max_request_tokens",
+    "max_queue",
+    "cache_bytes",
+    "threads",
+    "ops",
+)
+
+READOUT_OPTIONS = (
+    click.option(
+        "--method", type=click.Choice(["letters", "options"]), help="How answers are read.  [default: the model's]"
+    ),
+    click.option("--debias", type=click.IntRange(1, 16), help="Average over this many orders of the options."),
+    click.option(
+        "--temperature",
+        "temperatures",
+        multiple=True,
+        metavar="[TYPE=]T",
+        help="For all questions, or for those of a type: choice=1.3. May be repeated.  [default: the model's]",
+    ),
+    click.option("--confidence", type=click.Choice(["typesafe", "vllm", "top"]), help="Formula of the confidence."),
+)
+
+
+def _apply(options: tuple[Callable[[F], F], ...], command: F) -> F:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def model_option(command: F) -> F:
+    return click.option(
+        "--model",
+        "-m",
+        default=DEFAULT_MODEL,
+        show_default=True,
+        help="smollm2, a directory, a .gguf file or a hub id.",
+    )(command)
+
+
+def engine_options(command: F) -> F:
+    """The options that `Engine.load` takes under the same names."""
+    return _apply(ENGINE_OPTIONS, command)
+
+
+def readout_options(command: F) -> F:
+    """The options that become a request's `x_` fields: see `readout_fields`."""
+    return _apply(READOUT_OPTIONS, command)
+
+
+def given(options: Mapping[str, Any], names: tuple[str, ...] = ENGINE_SETTINGS) -> dict[str, Any]:
+    """Those of the named options that were given."""
+    return {name: options[name] for name in names if options.get(name) is not None}
+
+
+def flag_of(setting: str) -> str:
+    """The option that sets an engine's setting."""
+    return "--op" if setting == "ops" else f"--{setting.replace('_', '-')}"
+
+
+def readout_fields(
+    method: str | None, debias: int | None, temperatures: tuple[str, ...], confidence: str | None
+) -> dict[str, Any]:
+    """The `x_` fields of a request; what was not given is left out."""
+    fields = {
+        "x_method": method,
+        "x_debias": debias,
+        "x_temperature": _temperature(temperatures),
+        "x_confidence": confidence,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _by_name(texts: tuple[str, ...]) -> dict[str, str]:
+    chosen: dict[str, str] = {}
+    for text in texts:
+        op, _, implementation = text.partition("=")
+        if not (op and implementation) or op in chosen:
+            raise click.BadParameter(f"{text!r} is not OP=IMPLEMENTATION, or the op comes twice")
+        chosen[op] = implementation
+    return chosen
+
+
+def _temperature(texts: tuple[str, ...]) -> float | dict[str, float] | None:
+    by_type: dict[str, float] = {}
+    for text in texts:
+        kind, _, number = text.rpartition("=")
+        if kind not in ("", "noul", "choice", "score"):
+            raise click.BadParameter(
+                f"{kind!r} is no type of question: noul, choice or score", param_hint="--temperature"
+            )
+        if kind in by_type:
+            raise click.BadParameter(f"given twice for {kind or 'all questions'}", param_hint="--temperature")
+        by_type[kind] = _positive(number)
+    if "" in by_type and len(by_type) > 1:
+        raise click.BadParameter("give one for all questions or one a type, not both", param_hint="--temperature")
+    return by_type.get("", by_type or None)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < float("inf"):
+        raise click.BadParameter(f"{text!r} is no positive number", param_hint="--temperature")
+    return value

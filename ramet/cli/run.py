@@ -1,0 +1,109 @@
+"""`ramet run`: a file of requests, one a line, to a file of answers in the same order.
+
+Each row of the output carries the fingerprints of its line and of the settings it was made with:
+a run that is started again goes on behind the rows that are there, and refuses what is not its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ramet import cli
+from ramet.cli import options
+from ramet.cli.job import Job, Row, fingerprint, read_lines
+
+if TYPE_CHECKING:
+    from ramet.cli.output import Output
+
+
+@click.command("run")
+@click.argument("rows_file", metavar="ROWS.jsonl", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--output", "-o", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Where the answers go."
+)
+@click.option("--overwrite", is_flag=True, help="Start anew, whatever the output holds.")
+@click.option(
+    "--parallel", type=click.IntRange(min=1), default=16, show_default=True, help="Requests in flight at a time."
+)
+@options.model_option
+@options.engine_options
+@options.readout_options
+def command(rows_file: Path, output: Path, overwrite: bool, parallel: int, **given: Any) -> None:
+    """Answer a file of requests, one a line.
+
+    Each line is a System One request and may have an `id`, which comes back. The output has a line
+    for each, in the same order: its `index`, its `id`, the model's name, the answers and the number
+    of tokens; or an `error` with the field, the message and the type. A bad line never stops the run.
+
+    Run again, it goes on where it stopped, also in mid-line. Lines that are empty count for nothing.
+    """
+    from ramet.cli.output import Output
+
+    if output.exists() and output.samefile(rows_file):
+        raise click.UsageError("the output would overwrite the input")
+    fields = options.readout_fields(given["method"], given["debias"], given["temperatures"], given["confidence"])
+    mark = _settings_mark(given["model"], given["dtype"], fields)
+    with Output(output, overwrite=overwrite) as out:
+        if out.n_mended_bytes:
+            click.echo(f"{output}: took off a half-written line of {out.n_mended_bytes} bytes", err=True)
+        n_done = _check_rows_done(out, read_lines(rows_file), mark)
+        n_rows = sum(1 for _ in read_lines(rows_file))
+        if n_done == n_rows:
+            click.echo(f"{output}: all {n_rows} rows are there already", err=True)
+            return
+        if n_done:
+            click.echo(f"{output}: {n_done} of {n_rows} rows are there; going on behind them", err=True)
+        with cli.load_engine(given["model"], **options.given(given)) as engine:
+            job = Job(engine, rows_file, n_rows, n_done, mark, {**fields, "model": engine.name}, parallel)
+            _run_job(job, out)
+
+
+def _settings_mark(model: str, dtype: str | None, fields: Mapping[str, Any]) -> str:
+    source = str(Path(model).resolve()) if Path(model).exists() else model
+    text = json.dumps([source, dtype or "auto", fields], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _check_rows_done(out: Output, lines: Iterator[bytes], mark: str) -> int:
+    """The number of rows that are there already, each of which must belong to its line and to these settings."""
+    n_done = 0
+    for row in out.rows():
+        line = next(lines, None)
+        if line is None:
+            raise click.UsageError(f"{out.path} has more rows than the input; --overwrite starts anew")
+        if row["request"] != fingerprint(line, mark):
+            _refuse(out, row, fingerprint(line, mark))
+        n_done += 1
+    return n_done
+
+
+def _refuse(out: Output, row: Row, expected: str) -> None:
+    other_line = row["request"].partition("-")[0] != expected.partition("-")[0]
+    why = "from another input" if other_line else "with another model or other options"
+    raise click.UsageError(f"row {row['index']} of {out.path} was made {why}; --overwrite starts anew")
+
+
+def _run_job(job: Job, out: Output) -> None:
+    from ramet.cli.progress import row_progress
+
+    with row_progress(job.n_done, job.n_rows) as advance:
+
+        def write(row: Row) -> None:
+            out.append(row)
+            job.tally.add(row)
+            advance()
+
+        try:
+            asyncio.run(job.answer_all(write))
+        except KeyboardInterrupt:
+            click.echo("stopped; the same command goes on from here", err=True)
+            raise click.exceptions.Exit(130) from None
+        finally:
+            click.echo(job.tally.summary(), err=True)

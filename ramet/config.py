@@ -1,0 +1,162 @@
+"""Configurations of `transformers`: read once, from config.json or from GGUF metadata, typed and loud."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ramet.errors import CheckpointError
+
+if TYPE_CHECKING:  # importing transformers takes seconds
+    from transformers import PretrainedConfig
+
+# GGUF's keys, below the architecture's name, and transformers' for the same thing
+_GGUF_REQUIRED = {
+    "context_length": "max_position_embeddings",
+    "block_count": "num_hidden_layers",
+    "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+}
+_GGUF_TOKEN_IDS = {"bos": "bos_token_id", "eos": "eos_token_id", "padding": "pad_token_id"}
+
+
+def read_config(directory: Path, known: Collection[str] | None = None) -> PretrainedConfig:
+    """The configuration of a checkpoint directory.
+
+    `known` are the model types that can be served; None takes every one that transformers has. The flag
+    `tie_word_embeddings` is also found where it is nested under `text_config`. Raises CheckpointError.
+    """
+    path = directory / "config.json"
+    raw = read_json(path, f"{path} is missing: a checkpoint directory holds config.json beside its *.safetensors")
+    config = make_config(raw, known, str(path))
+    tied = raw.get("tie_word_embeddings", (raw.get("text_config") or {}).get("tie_word_embeddings"))
+    config.tie_word_embeddings = bool(config.get_text_config().tie_word_embeddings if tied is None else tied)
+    return config
+
+
+def make_config(raw: Mapping[str, Any], known: Collection[str] | None, where: str) -> PretrainedConfig:
+    """transformers' class of the `model_type` that `raw` names, filled from it."""
+    from transformers import CONFIG_MAPPING
+
+    model_type = raw.get("model_type")
+    choices = sorted(CONFIG_MAPPING.keys() if known is None else known)
+    if model_type not in choices or model_type not in CONFIG_MAPPING:
+        raise CheckpointError(f"{where}: unknown model_type {model_type!r}; known are {', '.join(choices)}")
+    try:
+        return CONFIG_MAPPING[model_type].from_dict(dict(raw))
+    except Exception as error:  # each class has validators of its own, which raise what they like
+        raise CheckpointError(f"{where}: not a valid configuration of {model_type}: {error}") from error
+
+
+def gguf_config(
+    metadata: Mapping[str, Any],
+    model_type: str,
+    *,
+    where: str,
+    vocab_size: int,
+    tied: bool,
+    biased: bool,
+    rope_factors: Sequence[float] | None,
+) -> PretrainedConfig:
+    """The configuration that GGUF metadata describes. `rope_factors` [D/2] divide the frequencies (Llama 3.1's)."""
+    architecture = str(metadata["general.architecture"])
+    raw: dict[str, Any] = {
+        name: _gguf_number(metadata, f"{architecture}.{key}", where) for key, name in _GGUF_REQUIRED.items()
+    }
+    heads = raw["num_attention_heads"]
+    raw["num_key_value_heads"] = _gguf_number(metadata, f"{architecture}.attention.head_count_kv", where, heads)
+    raw["head_dim"] = _gguf_head_dim(metadata, architecture, raw["hidden_size"] // heads, where)
+    raw["rope_parameters"] = _gguf_rope(metadata, architecture, raw["max_position_embeddings"], rope_factors, where)
+    for key in ("expert_count", "attention.sliding_window"):
+        if metadata.get(f"{architecture}.{key}"):
+            raise CheckpointError(f"{where}: {architecture}.{key} is set, which is not served for this architecture")
+    for key, name in _GGUF_TOKEN_IDS.items():
+        raw[name] = metadata.get(f"tokenizer.ggml.{key}_token_id")
+    raw |= {"model_type": model_type, "vocab_size": vocab_size, "tie_word_embeddings": tied, "attention_bias": biased}
+    return make_config(raw, None, where)
+
+
+def rope_frequencies(config: PretrainedConfig, layer_type: str | None = None) -> tuple[torch.Tensor, float]:
+    """Inverse frequencies, float32 [D/2], and the factor on cosine and sine, of any kind of rope scaling.
+
+    They hold for every position below `max_position_embeddings`. `layer_type` picks among the parameters of models
+    that have several. Raises CheckpointError for a kind whose frequencies depend on the length of each sequence.
+    """
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    config.standardize_rope_params()
+    rope = config.rope_parameters[layer_type] if layer_type else config.rope_parameters
+    kind = rope["rope_type"]
+    if kind == "default":
+        head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        size = int(head * rope.get("partial_rotary_factor", 1.0))
+        return 1.0 / (rope["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32) / size)), 1.0
+    if kind not in ROPE_INIT_FUNCTIONS:
+        raise CheckpointError(f"config.json: unknown rope_type {kind!r}; known are {sorted(ROPE_INIT_FUNCTIONS)}")
+    original = rope.get("original_max_position_embeddings") or config.max_position_embeddings
+    switches = kind == "longrope" and rope["short_factor"] != rope["long_factor"]
+    if switches and config.max_position_embeddings > original:
+        raise CheckpointError(
+            "config.json: longrope changes its frequencies with each sequence's length, so sequences could not share "
+            f"their keys; set max_position_embeddings to {original} to serve the model up to that length"
+        )
+    frequencies, scale = ROPE_INIT_FUNCTIONS[kind](config, None, layer_type=layer_type)
+    return frequencies.to(torch.float32), float(scale)
+
+
+def read_json(path: Path, missing: str | None = None) -> dict[str, Any]:
+    """A JSON object. A file that is not there gives {}, or raises CheckpointError with the text `missing`."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if missing is None:
+            return {}
+        raise CheckpointError(missing) from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read as JSON ({error}); download it again") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path} holds {type(value).__name__}, not an object")
+    return value
+
+
+def _gguf_number(metadata: Mapping[str, Any], key: str, where: str, default: int | None = None) -> Any:
+    value = metadata.get(key, default)
+    if isinstance(value, int | float):
+        return value
+    state = "is missing" if value is None else "differs from layer to layer, which is not served"
+    raise CheckpointError(f"{where}: {key} {state}; convert the model again")
+
+
+def _gguf_head_dim(metadata: Mapping[str, Any], architecture: str, default: int, where: str) -> int:
+    size = int(_gguf_number(metadata, f"{architecture}.attention.key_length", where, default))
+    for key in ("attention.value_length", "rope.dimension_count"):
+        other = metadata.get(f"{architecture}.{key}", size)
+        if other != size:
+            raise CheckpointError(f"{where}: {architecture}.{key} is {other}, but heads have {size}; not served")
+    return size
+
+
+def _gguf_rope(
+    metadata: Mapping[str, Any], architecture: str, length: int, factors: Sequence[float] | None, where: str
+) -> dict[str, Any]:
+    prefix = f"{architecture}.rope"
+    kind = metadata.get(f"{prefix}.scaling.type", "none")
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": float(metadata.get(f"{prefix}.freq_base", 10000.0))}
+    if factors is not None:  # longrope with one list of factors for short and long is just a list of factors
+        listed = list(factors)
+        rope |= {"rope_type": "longrope", "short_factor": listed, "long_factor": listed, "attention_factor": 1.0}
+        return rope | {"original_max_position_embeddings": length}
+    if kind in ("linear", "yarn"):
+        rope |= {"rope_type": kind, "factor": float(_gguf_number(metadata, f"{prefix}.scaling.factor", where))}
+    elif kind != "none":
+        raise CheckpointError(f"{where}: unknown {prefix}.scaling.type {kind!r}; known are none, linear and yarn")
+    if kind == "yarn":
+        original = _gguf_number(metadata, f"{prefix}.scaling.original_context_length", where)
+        rope["original_max_position_embeddings"] = original
+    return rope

@@ -1,0 +1,107 @@
+"""Questions -> a tree, for one model: what is asked, in the model's own frame and tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ramet.decide import joins, letters, options, prompt
+from ramet.decide.answers import Asked
+from ramet.decide.branch import Branch, grow
+from ramet.decide.form import Form
+from ramet.decide.letters import Labels
+from ramet.decide.plan import Bough, Plan, assemble
+from ramet.decide.recent import Recent
+from ramet.decide.reply import ReplyStart
+from ramet.decide.settings import DecideSettings, Temperatures
+from ramet.errors import CheckpointError
+from ramet.request import DecisionRequest, Method, Noul, Question, as_json
+from ramet.text.chat import Frame
+from ramet.text.tokenizer import Tokenizer
+
+__all__ = ["Decider", "Plan"]
+
+
+class Decider:
+    """Plans requests for one model. Built once at load; safe to use from many threads.
+
+    Knows ids and counts, no tensors and no devices. Raises CheckpointError when the model's default
+    method is "letters" and its tokenizer has no labels for it.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, frame: Frame, settings: DecideSettings) -> None:
+        self.settings = settings
+        self._tokenizer = tokenizer
+        self._frame = frame
+        self._start = ReplyStart.of(tokenizer, frame)
+        self._labels = Labels(tokenizer, self._start)
+        self._recent: Recent[Form, Branch] = Recent(settings.cached_entries)
+        if settings.method == "letters" and not self._labels.complete:
+            raise CheckpointError(
+                "yes and no, the digits and A to Z are not one token each where a reply begins; "
+                'load with method="options"'
+            )
+
+    def plan(self, request: DecisionRequest) -> Plan:
+        """The tree that answers a request. Raises InvalidRequest naming the field, before any work is done."""
+        state = as_json(request.state)
+        method = request.x_method or self.settings.method
+        forms = [self._form(q, method, request.x_debias, f"questions.{name}") for name, q in request.questions.items()]
+        priors = [method == "options" and self._has_prior(q) for q in request.questions.values()]
+        boughs = [self._bough(state, forms)]
+        if any(priors):
+            boughs.append(self._bough("", [form for form, prior in zip(forms, priors, strict=True) if prior]))
+        tree, trunk, cells = assemble(self._frame.head, boughs)
+        asked = _asked(request, boughs[0].branches, priors, self.settings.temperature.but(request.x_temperature))
+        return Plan(tree, trunk, cells, asked, request.x_confidence)
+
+    def _form(self, question: Question, method: Method, n_orders: int, field: str) -> Form:
+        if method == "letters":
+            return letters.form(question, self._labels, n_orders, field)
+        return options.form(question, self.settings.scored, field)
+
+    def _has_prior(self, question: Question) -> bool:
+        kind = "choice" if options.described(question) and isinstance(question, Noul) else question.type
+        return kind in self.settings.prior
+
+    def _bough(self, state: str, forms: Sequence[Form]) -> Bough:
+        """A trunk that ends behind the state, and each form's branch; joined, their ids are those of whole prompts."""
+        text = prompt.trunk_text(self._frame, state)
+        encode = self._tokenizer.encode
+        if self._tokenizer.splits_before_space:
+            return Bough(encode(text), [self._ready(form) for form in forms])
+        suffixes = [prompt.suffix_text(self._frame, words) for form in forms for words in form.prompts]
+        trunk, cuts = joins.cut(encode, text, suffixes)
+        rest = iter(cuts)
+        return Bough(trunk, [self._grown(form, [next(rest) for _ in form.prompts]) for form in forms])
+
+    def _ready(self, form: Form) -> Branch:
+        """The branch of a form that fits behind any state, made once and kept."""
+        branch = self._recent.get(form)
+        if branch is None:
+            suffixes = (prompt.suffix_text(self._frame, words) for words in form.prompts)
+            branch = self._grown(form, [self._tokenizer.encode(suffix) for suffix in suffixes])
+            self._recent.put(form, branch, form.n_characters + branch.n_entries)
+        return branch
+
+    def _grown(self, form: Form, suffixes: Sequence[Sequence[int]]) -> Branch:
+        prompts = [[*ids, *self._frame.tail] for ids in suffixes]
+        if form.labels:
+            return grow(prompts, [[(label,) for label in order] for order in form.labels], end=None)
+        replies = [self._start.encode(self._tokenizer, text) for text in form.replies]
+        return grow(prompts, [replies], end=self._frame.end)
+
+
+def _asked(
+    request: DecisionRequest, branches: Sequence[Branch], priors: Sequence[bool], temperatures: Temperatures
+) -> tuple[Asked, ...]:
+    """Where each question's cells are: those under the state in the order asked, then the priors' in that order."""
+    found, first = [], 0
+    prior = sum(branch.n_cells for branch in branches)
+    for (name, question), branch, has_prior in zip(request.questions.items(), branches, priors, strict=True):
+        temperature: float = getattr(temperatures, question.type)
+        place = prior if has_prior else -1
+        orders, count = branch.n_orders, branch.n_options
+        found.append(Asked(name, question, orders, count, first, place, branch.distinct, temperature))
+        first += branch.n_cells
+        prior += branch.n_cells if has_prior else 0
+    return tuple(found)

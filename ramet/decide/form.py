@@ -1,0 +1,28 @@
+"""A question in words, before tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a question says to the model and which replies it compares; equal forms have equal branches.
+
+    `prompts` are the words behind ``Question:``, one for each order of the options. The replies are
+    either `labels` [orders][options], the id of each option's label in each order; or `replies`,
+    each option's own text, in the one order that there is.
+    """
+
+    prompts: tuple[str, ...]
+    labels: tuple[tuple[int, ...], ...] = ()
+    replies: tuple[str, ...] = ()
+
+    @property
+    def n_options(self) -> int:
+        return len(self.labels[0]) if self.labels else len(self.replies)
+
+    @property
+    def n_characters(self) -> int:
+        """What it weighs when kept, in characters."""
+        return sum(map(len, self.prompts)) + sum(map(len, self.replies))

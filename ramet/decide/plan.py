@@ -1,0 +1,120 @@
+"""A request made ready for the engine: its tree, and the way back from what is read to answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ramet.decide.answers import Asked
+from ramet.decide.branch import Branch
+from ramet.request import Answer, Confidence
+from ramet.tree import IntArray, Reads, Tree
+
+Ids = Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """`tree` is what the engine runs; its first `trunk` rows are the frame's head and the state, what a prefix
+    cache would keep. `cells` [C] says which cell each column of the reads adds to."""
+
+    tree: Tree
+    trunk: int
+    cells: IntArray
+    asked: tuple[Asked, ...]
+    confidence: Confidence
+
+    @property
+    def n_questions(self) -> int:
+        return len(self.asked)
+
+    def answers(self, reads: Reads) -> dict[str, Answer]:
+        """Answers under the questions' names and in their order, from the tree's reads.
+
+        A reply's log-probability is the plain sum of its tokens' own, in float64 and in a fixed
+        order, so it does not depend on what else was asked.
+        """
+        logprobs = reads.logits.astype(np.float64)
+        logprobs -= np.repeat(reads.logsumexp.astype(np.float64), np.diff(reads.offsets))
+        cells = np.bincount(self.cells, weights=logprobs).astype(np.float64, copy=False)
+        return {asked.name: asked.answer(cells, self.confidence) for asked in self.asked}
+
+
+@dataclass(frozen=True, slots=True)
+class Bough:
+    """A trunk and the branches behind it."""
+
+    trunk: Ids
+    branches: Sequence[Branch]
+
+
+def assemble(head: Ids, boughs: Sequence[Bough]) -> tuple[Tree, int, IntArray]:
+    """The tree, the rows of head and first trunk, and each column's cell, cells numbered bough by bough.
+
+    One bough continues the head in one segment; several share the head as their root.
+    """
+    if len(boughs) == 1:
+        head, boughs = (), [Bough([*head, *boughs[0].trunk], boughs[0].branches)]
+    stems = [np.array(ids, np.int32) for ids in (head, *(bough.trunk for bough in boughs))]
+    root = 0 if len(head) else -1
+    layout = _Layout()
+    if root == 0:
+        layout.stem(stems[0], -1)
+    for ids, bough in zip(stems[1:], boughs, strict=True):
+        trunk = layout.stem(ids, root) if len(ids) else root
+        for branch in bough.branches:
+            layout.branch(branch, trunk)
+    return layout.tree(), len(stems[0]) + len(stems[1]), layout.cells()
+
+
+class _Layout:
+    """Pieces laid end to end; one concatenation for each of the tree's arrays at the end."""
+
+    def __init__(self) -> None:
+        self._tokens: list[IntArray] = []
+        self._lengths: list[IntArray] = []
+        self._parents: list[IntArray] = []
+        self._branches: list[Branch] = []
+        self._bases: list[int] = []
+        self._n_segments = 0
+
+    def stem(self, ids: IntArray, parent: int) -> int:
+        self._tokens.append(ids)
+        self._lengths.append(np.array([len(ids)], np.int32))
+        self._parents.append(np.array([parent], np.int32))
+        self._n_segments += 1
+        return self._n_segments - 1
+
+    def branch(self, branch: Branch, trunk: int) -> None:
+        self._tokens.append(branch.tokens)
+        self._lengths.append(branch.lengths)
+        self._parents.append(np.where(branch.parents < 0, trunk, branch.parents + self._n_segments))
+        self._branches.append(branch)
+        self._bases.append(self._n_segments)
+        self._n_segments += len(branch.lengths)
+
+    def tree(self) -> Tree:
+        branches = self._branches
+        n_reads = [len(branch.widths) for branch in branches]
+        read_segments = np.concatenate([branch.read_segments for branch in branches])
+        widths = np.concatenate([branch.widths for branch in branches])
+        return Tree(
+            tokens=np.concatenate(self._tokens),
+            lengths=np.concatenate(self._lengths),
+            parents=np.concatenate(self._parents).astype(np.int32),
+            blocks=np.ones(self._n_segments, np.int32),
+            read_segments=(read_segments + np.repeat(self._bases, n_reads)).astype(np.int32),
+            read_rows=np.concatenate([branch.read_rows for branch in branches]),
+            normalize=np.ones(len(read_segments), np.bool_),
+            columns=np.concatenate([branch.columns for branch in branches]),
+            offsets=np.concatenate([[0], np.cumsum(widths)]).astype(np.int32),
+        )
+
+    def cells(self) -> IntArray:
+        n_columns = [len(branch.cells) for branch in self._branches]
+        first = np.cumsum([0, *(branch.n_cells for branch in self._branches)])[:-1]
+        numbers = np.concatenate([branch.cells for branch in self._branches])
+        cells: IntArray = (numbers + np.repeat(first, n_columns)).astype(np.int32)
+        return cells

@@ -1,0 +1,55 @@
+"""The words of a question: the one place where wording lives.
+
+The content of the one user turn is the state, a blank line, ``Question:`` and, behind a space, what
+is asked. A tree's trunk ends right behind ``Question:`` and a question's segment begins with the
+space, so that no token spans the cut: the ids of both together are those of the whole prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ramet.request import Question, as_json, is_blank
+from ramet.text.chat import Frame
+
+QUESTION = "Question:"
+ANSWER = "\nAnswer:"  # ends the prompt of a model without a chat template, where nothing else begins the reply
+
+# asked where a question has no instructions of its own
+DEFAULTS = {"noul": "Is it true?", "choice": "Which option fits best?", "score": "Which level fits best?"}
+CLOSINGS = {
+    "noul": "Answer with yes or no only.",
+    "choice": "Answer with the letter of one option only.",
+    "score": "Answer with the number of one level only.",
+}
+
+
+def trunk_text(frame: Frame, state: str) -> str:
+    """What the prompt holds from the frame's head to the cut, the state inside."""
+    content = f"{state}\n\n{QUESTION}"
+    text: str = frame.opening + (content.lstrip() if frame.trims else content)
+    return text
+
+
+def suffix_text(frame: Frame, words: str) -> str:
+    """What the prompt holds from the cut to the frame's tail. `words` must not be blank."""
+    content = f" {words}" if frame.tail else f" {words}{ANSWER}"
+    text: str = (content.rstrip() if frame.trims else content) + frame.closing
+    return text
+
+
+def instructions(question: Question) -> str:
+    """The question's instructions as text, or the fixed default of its type where they are missing or blank."""
+    asked = question.instructions
+    return DEFAULTS[question.type] if is_blank(asked) else as_json(asked)
+
+
+def listing(question: Question, asked: str, lines: Sequence[str]) -> str:
+    """The words of the method "letters": the instructions, a line an option, and how to answer."""
+    return "\n".join([asked, *lines, CLOSINGS[question.type]])
+
+
+def line(label: str, *texts: str) -> str:
+    """One option of a listing, ``A: name - description``, empty texts left out; a bare label where nothing is said."""
+    said = " - ".join(text for text in texts if text)
+    return f"{label}: {said}" if said else label

@@ -1,0 +1,62 @@
+"""How a model is asked: the method, the prior, the temperatures; frozen, and chosen once at load."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from ramet.request import Method, Temperature
+
+QuestionType = Literal["noul", "choice", "score"]
+Scored = Literal["name", "description", "both"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Temperatures:
+    """What the log-probabilities of a question's options are divided by before they are made to sum to 1."""
+
+    noul: float = 1.0
+    choice: float = 1.0
+    score: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("noul", "choice", "score"):
+            value: float = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"temperature.{name} is {value}; it must be a finite number above 0")
+
+    def but(self, asked: Temperature | None) -> Temperatures:
+        """These with a request's put over them: one for all types, or some by type."""
+        if asked is None:
+            return self
+        return replace(self, **(asked if isinstance(asked, dict) else {"noul": asked, "choice": asked, "score": asked}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecideSettings:
+    """`method`: "letters" lists the options under labels and reads the label; "options" scores each option's own text.
+
+    For "options" alone: `prior` names the question types whose no-context prior is taken off (a
+    noul whose outcomes are both described counts as a choice), and `scored` says which text of a
+    choice's option is scored where it has a description. `cached_entries` bounds the questions kept
+    ready for the next request that asks them, in array entries and characters (4 bytes each, about).
+    """
+
+    method: Method = "letters"
+    temperature: Temperatures = field(default_factory=Temperatures)
+    prior: frozenset[QuestionType] = frozenset({"choice"})
+    scored: Scored = "description"
+    cached_entries: int = 1 << 22
+
+
+def settings_for(name: str, *, method: Method | None = None, chat: bool = True) -> DecideSettings:
+    """The settings of a model by its name and whether it has a chat template.
+
+    Letters need a model that follows instructions: SmolLM2 picks the first letter whatever it
+    reads, and a base model has learnt no such thing, so these score the options' own text.
+    `method` overrides that choice.
+    """
+    small = "smollm" in name.lower()
+    settings = DecideSettings(method="options" if small or not chat else "letters")
+    return settings if method is None else replace(settings, method=method)

@@ -1,0 +1,108 @@
+"""The operations that layers are made of, and the choice of who computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType, ModuleType
+from typing import Any, Protocol
+
+import torch
+
+from ramet.cache.kv import KeyValue
+from ramet.errors import InvalidRequest
+from ramet.ops import native
+from ramet.ops.attention import cpu as attention_cpu
+from ramet.ops.attention import reference as attention_reference
+from ramet.ops.head import cpu as head_cpu
+from ramet.ops.head import reference as head_reference
+from ramet.ops.linear import cpu as linear_cpu
+from ramet.ops.linear import reference as linear_reference
+from ramet.ops.norm import cpu as norm_cpu
+from ramet.ops.norm import reference as norm_reference
+from ramet.round import Queries, Stream
+
+_MODULES: dict[str, dict[str, ModuleType]] = {
+    "attention": {"reference": attention_reference, "cpu": attention_cpu},
+    "norm": {"reference": norm_reference, "cpu": norm_cpu},
+    "linear": {"reference": linear_reference, "cpu": linear_cpu},
+    "head": {"reference": head_reference, "cpu": head_cpu},
+}
+
+
+class Attention(Protocol):
+    """See ops/attention/reference.py."""
+
+    def __call__(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, stream: Stream, queries: Queries,
+        pages: KeyValue | None, *, scale: float, window: int = 0,
+    ) -> torch.Tensor: ...  # fmt: skip
+
+
+class Linear(Protocol):
+    """A weight prepared by `Ops.pack`. See ops/linear/reference.py."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor: ...
+
+
+class Pack(Protocol):
+    """See ops/linear/reference.py."""
+
+    def __call__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ops:
+    """The functions chosen for one device, and why: `why` has a line each for attention, norm, linear and head."""
+
+    attention: Attention
+    rms_norm: Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]
+    rotate: Callable[
+        [torch.Tensor, torch.Tensor, int, int, torch.Tensor | None, torch.Tensor | None, float],
+        tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    ]
+    silu_mul: Callable[[torch.Tensor], torch.Tensor]
+    pack: Pack
+    prepare: Callable[[torch.Tensor], head_reference.Vocabulary]
+    read: Callable[[torch.Tensor, head_reference.Vocabulary, Stream], tuple[torch.Tensor, torch.Tensor]]
+    why: dict[str, str]
+
+
+def choose(device: torch.device, override: Mapping[str, str] = MappingProxyType({})) -> Ops:
+    """Choose once, at load. `override` maps attention, norm, linear or head to "reference" or "cpu".
+
+    Raises InvalidRequest for other names, and for "cpu" on another device.
+    """
+    chosen: dict[str, Any] = {}
+    why: dict[str, str] = {}
+    for name in override:
+        if name not in _MODULES:
+            raise InvalidRequest(f"no operation {name!r}; there are {', '.join(_MODULES)}", field="override")
+    for name, variants in _MODULES.items():
+        wanted = override.get(name, "cpu" if device.type == "cpu" else "reference")
+        if wanted not in variants:
+            raise InvalidRequest(f"{wanted!r} is not one of {', '.join(variants)}", field=f"override.{name}")
+        if wanted == "cpu" and device.type != "cpu":
+            raise InvalidRequest(f"'cpu' does not run on {device}", field=f"override.{name}")
+        chosen[name] = variants[wanted]
+        why[name] = _why(name, wanted, device, name in override)
+    attention, norm, linear, head = (chosen[name] for name in _MODULES)
+    return Ops(
+        attention=attention.attention, rms_norm=norm.rms_norm, rotate=norm.rotate, silu_mul=norm.silu_mul,
+        pack=linear.pack, prepare=head.prepare, read=head.read, why=why,
+    )  # fmt: skip
+
+
+def _why(name: str, variant: str, device: torch.device, asked: bool) -> str:
+    if variant == "reference":
+        return "reference (asked for)" if asked else f"reference (plain torch: no kernel for {device.type} yet)"
+    if name == "linear":
+        packed = [str(t).removeprefix("torch.") for t in (torch.bfloat16, torch.float32) if linear_cpu.packs(t)]
+        return f"cpu (oneDNN, weights packed for {' and '.join(packed)})" if packed else "cpu (plain torch: no oneDNN)"
+    available, reason = native.status()
+    if not available:
+        return f"cpu (plain torch: kernels {reason})"
+    unfit = ", head sizes that are no multiple of 16 or above 256" if name == "attention" else ""
+    return f"cpu (native, {reason}; plain torch for float16{unfit})"

@@ -1,0 +1,139 @@
+// Reading the vocabulary; the contract is ops/head/reference.py.
+//
+// The weight is read once, packed a block at a time and multiplied with all rows at once; of the logits only a running
+// maximum and sum are kept. Chunks of the vocabulary are fixed and joined in their order, so the bits do not depend on
+// the number of threads.
+#include <cmath>
+
+#include "memory.h"
+#include "tile.h"
+
+namespace ramet {
+namespace {
+
+constexpr int kBlock = kLanes * kColumns > 64 ? kLanes * kColumns : 64;  // entries packed at a time
+constexpr int kChunk = 16 * kBlock;                                      // entries summed before they are joined
+constexpr int kAhead = 2 * kLanes;                                       // entries between fetching and packing
+constexpr float kLowest = -1e30f;
+
+struct Total {
+    float top, sum;  // the maximum in powers of 2, and the sum of 2^(logit - top)
+};
+
+INLINE void add(const float* logits, int n, float* top, float* sums) {
+    const Vec hidden = splat(-__builtin_inff());
+    float scaled[kBlock];
+    Vec best = splat(kLowest);
+    for (int j = 0; j < kBlock; j += kLanes) {
+        IVec inside = lane_numbers() + j < n;
+        Vec x = inside ? load(logits + j) * 1.44269504f : hidden;
+        store(scaled + j, x);
+        best = max(x, best);
+    }
+    Vec total = load(sums);
+    if (any_above(best, *top)) {
+        float risen = largest(best);
+        total *= exp2(splat(*top - risen));
+        *top = risen;
+    }
+    for (int j = 0; j < kBlock; j += kLanes) total += exp2(load(scaled + j) - *top);
+    store(sums, total);
+}
+
+// Entries [begin, end) of the vocabulary for all rows; totals [n_rows].
+template <class E, class S>
+void sum_chunk(const typename E::Type* hidden, int n_rows, int width, const S* weight, int row_width, int begin, int end,
+               Total* totals, Memory& memory) {
+    using Type = typename E::Type;
+    memory.reset((size_t)kBlock * width * sizeof(Type) + kRows * kBlock * 4 + (size_t)n_rows * (kLanes + 1) * 4, 4);
+    Type* packed = memory.take<Type>((size_t)kBlock * width);
+    float* logits = memory.take<float>(kRows * kBlock);
+    float* sums = memory.take<float>((size_t)n_rows * kLanes);
+    float* tops = memory.take<float>(n_rows);
+    std::fill(sums, sums + (size_t)n_rows * kLanes, 0.0f);
+    std::fill(tops, tops + n_rows, kLowest);
+    for (int v = begin; v < end; v += kBlock) {
+        int n = std::min(kBlock, end - v);
+        for (int j = 0; j < kBlock; j += kLanes) {
+            const S* rows[kLanes];
+            int n_own = std::clamp(n - j, 0, kLanes);
+            for (int i = 0; i < n_own; ++i) rows[i] = weight + (int64_t)(v + j + i) * row_width;
+            pack_columns<E, S>(rows, n_own, row_width, packed + (ptrdiff_t)j * width, kAhead * (ptrdiff_t)row_width);
+        }
+        for (int r = 0; r < n_rows; r += kRows) {
+            int n_own = std::min(kRows, n_rows - r);
+            product<E>(hidden + (ptrdiff_t)r * width, width, n_own, packed, (ptrdiff_t)kLanes * width,
+                       kLanes * E::kPair, width / E::kPair, logits, kBlock, false, kBlock / kLanes);
+            for (int i = 0; i < n_own; ++i) add(logits + i * kBlock, n, tops + r + i, sums + (r + i) * kLanes);
+        }
+    }
+    for (int r = 0; r < n_rows; ++r) totals[r] = {tops[r], sum(load(sums + r * kLanes))};
+}
+
+template <class E, class S>
+void logsumexp(const S* hidden, const S* weight, int n_rows, int row_width, int n_entries, float* out, int n_threads) {
+    using Type = typename E::Type;
+    const int width = round_up(row_width, E::kPair), room = round_up(n_rows, kRows);
+    const int n_chunks = divide_up(n_entries, kChunk);
+    static thread_local Memory shared;
+    shared.reset((size_t)room * width * sizeof(Type) + (size_t)n_chunks * n_rows * sizeof(Total), 2);
+    Type* rows = shared.take<Type>((size_t)room * width);
+    Total* totals = shared.take<Total>((size_t)n_chunks * n_rows);
+    for (int r = 0; r < room; ++r)
+        for (int c = 0; c < width; ++c)
+            rows[(ptrdiff_t)r * width + c] =
+                r < n_rows && c < row_width ? E::from(hidden[(ptrdiff_t)r * row_width + c]) : Type{};
+#pragma omp parallel num_threads(n_threads)
+    {
+        static thread_local Memory own;
+#pragma omp for schedule(dynamic, 1)
+        for (int c = 0; c < n_chunks; ++c)
+            sum_chunk<E, S>(rows, n_rows, width, weight, row_width, c * kChunk, std::min(n_entries, (c + 1) * kChunk),
+                            totals + (ptrdiff_t)c * n_rows, own);
+    }
+    for (int r = 0; r < n_rows; ++r) {
+        float top = kLowest;
+        double sum = 0;
+        for (int c = 0; c < n_chunks; ++c) top = std::max(top, totals[(ptrdiff_t)c * n_rows + r].top);
+        for (int c = 0; c < n_chunks; ++c) {
+            const Total& total = totals[(ptrdiff_t)c * n_rows + r];
+            sum += total.sum * std::exp2(total.top - top);
+        }
+        out[r] = (float)((top + std::log2(sum)) * 0.69314718055994531);
+    }
+}
+
+template <class S>
+void columns(const S* hidden, const S* weight, int width, const int32_t* rows, const int32_t* entries, int n, float* out,
+             int n_threads) {
+    if ((int64_t)n * width < 1 << 17) n_threads = 1;
+#pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
+    for (int i = 0; i < n; ++i) {
+        const S *a = hidden + (int64_t)rows[i] * width, *b = weight + (int64_t)entries[i] * width;
+        Vec sums{};
+        int c = 0;
+        for (; c + kLanes <= width; c += kLanes) sums += load(a + c) * load(b + c);
+        if (c < width) sums += load_first(a + c, width - c) * load_first(b + c, width - c);
+        out[i] = sum(sums);
+    }
+}
+
+}  // namespace
+}  // namespace ramet
+
+using namespace ramet;
+
+extern "C" {
+
+void ramet_logsumexp(const void* hidden, const void* weight, int32_t n_rows, int32_t width, int32_t n_entries, float* out,
+                     int32_t is_bf16, int32_t n_threads) {
+    if (is_bf16) logsumexp<Bf16, bf16>((const bf16*)hidden, (const bf16*)weight, n_rows, width, n_entries, out, n_threads);
+    else logsumexp<F32, float>((const float*)hidden, (const float*)weight, n_rows, width, n_entries, out, n_threads);
+}
+
+void ramet_columns(const void* hidden, const void* weight, int32_t width, const int32_t* rows, const int32_t* entries,
+                   int32_t n, float* out, int32_t is_bf16, int32_t n_threads) {
+    if (is_bf16) columns((const bf16*)hidden, (const bf16*)weight, width, rows, entries, n, out, n_threads);
+    else columns((const float*)hidden, (const float*)weight, width, rows, entries, n, out, n_threads);
+}
+}

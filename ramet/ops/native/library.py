@@ -1,0 +1,84 @@
+"""The compiled kernels as Python functions, or the reason why there are none."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import threading
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ramet.ops.native.build import FLAGS, BuildError, build, find_compiler, find_openmp
+
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Library:
+    """The kernels' C functions, and what they were built for: `isa` is "avx512-bf16", "avx512", "avx2", "neon" or
+    "portable"; `openmp` the runtime whose threads they use (None: the caller's thread alone)."""
+
+    functions: ctypes.CDLL
+    isa: str
+    openmp: Path | None
+
+    @classmethod
+    def open(cls, file: Path, openmp: Path | None) -> Library:
+        """Raises BuildError when the file cannot be loaded or lacks a function."""
+        try:
+            functions = ctypes.CDLL(str(file))
+            functions.ramet_isa.restype = ctypes.c_char_p
+            for name in ("attention", "rms_norm", "rotate", "silu_mul", "logsumexp", "columns"):
+                getattr(functions, f"ramet_{name}").restype = None
+            return cls(functions, functions.ramet_isa().decode(), openmp)
+        except (OSError, AttributeError) as e:
+            raise BuildError(f"{file.name} does not load: {e}") from e
+
+
+def pointer(x: torch.Tensor | None) -> ctypes.c_void_p:
+    """Where a tensor's first element lies; null for None."""
+    return ctypes.c_void_p(None if x is None else x.data_ptr())
+
+
+def library() -> Library | None:
+    """The library, built and loaded on the first call; None where there is none (`status` says why)."""
+    with _lock:
+        return _found()[0]
+
+
+def status() -> tuple[bool, str]:
+    """Whether the compiled kernels are in use, and for which processor, or why not."""
+    with _lock:
+        found, reason = _found()
+        return found is not None, reason
+
+
+@functools.cache
+def _found() -> tuple[Library | None, str]:
+    if os.environ.get("RAMET_NATIVE", "1") == "0":
+        return None, "turned off by RAMET_NATIVE=0"
+    try:
+        found = load()
+    except (BuildError, OSError) as e:
+        reason = f"not compiled: {e}"
+        warnings.warn(f"ramet's CPU kernels are {reason}; the plain torch path is several times slower", RuntimeWarning,
+                      stacklevel=4)  # fmt: skip
+        return None, reason
+    threads = f"threads of {found.openmp.name}" if found.openmp else "one thread: no OpenMP runtime of torch's fits"
+    return found, f"{found.isa}, {threads}"
+
+
+def load(flags: tuple[str, ...] = FLAGS, directory: Path | None = None) -> Library:
+    """Build and load, with threads where possible. Raises BuildError."""
+    compiler = find_compiler()
+    openmp = find_openmp(compiler)
+    if openmp is not None:
+        try:
+            return Library.open(build(compiler, openmp, flags, directory), openmp)
+        except BuildError:
+            pass  # a runtime that lacks a function: without threads it may still do, and status() says so
+    return Library.open(build(compiler, None, flags, directory), None)

@@ -1,0 +1,41 @@
+// Working memory that a thread keeps between calls.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+namespace ramet {
+
+// Grows and is never cleared; what `take` returns holds until the next `reset`.
+class Memory {
+  public:
+    ~Memory() { std::free(base_); }
+
+    // Room for `bytes` in all, with `n` pieces to be taken.
+    void reset(size_t bytes, int n) {
+        used_ = 0;
+        size_t needed = bytes + 64 * (size_t)n;
+        if (needed <= size_) return;
+        std::free(base_);
+        size_ = (needed + needed / 4 + 4095) / 4096 * 4096;
+        base_ = static_cast<char*>(std::aligned_alloc(64, size_));
+        if (base_ == nullptr) {
+            size_ = 0;
+            throw std::bad_alloc();
+        }
+    }
+
+    template <class T>
+    T* take(size_t n) {
+        T* piece = reinterpret_cast<T*>(base_ + used_);
+        used_ += (n * sizeof(T) + 63) / 64 * 64;
+        return piece;
+    }
+
+  private:
+    char* base_ = nullptr;
+    size_t size_ = 0, used_ = 0;
+};
+
+}  // namespace ramet

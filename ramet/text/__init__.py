@@ -1,0 +1,1 @@
+"""Text: tokenizers, chat templates and the frame around a content."""

@@ -1,0 +1,118 @@
+"""Frame: what a chat template writes around the content of one user turn, found once at load."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ramet.errors import CheckpointError, InvalidRequest
+from ramet.text.template import ChatTemplate
+from ramet.text.tokenizer import Tokenizer, alternation
+
+_MARK = "Qx7markedXq"  # stands for the content; no template writes it
+_REPLY = "Qx8answerXq"
+_CONTENTS = ("hi", "two  spaces, then one: ", "1 2\n\n", "é 你好 🦩", " Ends in a stop.", "a\tb\n")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The whole prompt is ``head + encode(opening + content + closing) + tail``, in token ids.
+
+    head: up to and including the last control token before the content, BOS included where the template (or, without
+    one, the tokenizer's metadata) asks for it. opening, closing: the text between these tokens and the content.
+    tail: from the first control token behind the content to where the reply starts, an empty think block included
+    where the template writes one. end: the id that ends a reply. trims: the template strips the content, so whoever
+    builds the prompt does too. A template that writes today's date writes that of the load.
+    """
+
+    head: tuple[int, ...]
+    opening: str
+    closing: str
+    tail: tuple[int, ...]
+    end: int
+    trims: bool
+
+    def prompt(self, tokenizer: Tokenizer, content: str) -> list[int]:
+        """Ids of the whole prompt for a content."""
+        text = content.strip() if self.trims else content
+        return [*self.head, *tokenizer.encode(self.opening + text + self.closing), *self.tail]
+
+
+def frame(tokenizer: Tokenizer, template: str | None) -> Frame:
+    """The frame that a template gives, or the plain one, BOS and nothing else, without a template.
+
+    Every frame is checked against the whole prompt rendered and encoded in one go. Raises CheckpointError when the
+    template refuses a single user turn, changes its content, or when its tokens join the content's.
+    """
+    if template is None:
+        return _plain_frame(tokenizer)
+    chat = ChatTemplate(template, tokenizer.specials)
+    try:
+        before, after = _around(chat, _MARK)
+        trims = _trims(chat, before, after)
+        end = _end(tokenizer, chat)
+        wholes = {text: chat.render([_user(text)]) for text in _CONTENTS}
+    except InvalidRequest as error:
+        raise CheckpointError(f"chat template: {error.message}") from error
+    control = alternation(tokenizer.control)
+    cut = max((match.end() for match in control.finditer(before)), default=0)
+    stop = min((match.start() for match in control.finditer(after)), default=len(after))
+    head, tail = tokenizer.encode_rendered(before[:cut]), tokenizer.encode_rendered(after[stop:])
+    expected = {text: tokenizer.encode_rendered(whole) for text, whole in wholes.items()}
+    for opening, closing in _joins(before[cut:], after[:stop]):
+        found = Frame(tuple(head), opening, closing, tuple(tail), end, trims)
+        if all(found.prompt(tokenizer, text) == ids for text, ids in expected.items()):
+            return found
+    raise CheckpointError("chat template: the content's tokens depend on the text around it, so no frame holds for all")
+
+
+def _plain_frame(tokenizer: Tokenizer) -> Frame:
+    if not tokenizer.eos:
+        raise CheckpointError("the tokenizer names no end token: set eos_token in tokenizer_config.json")
+    head = () if tokenizer.bos is None else (tokenizer.bos,)
+    for opening, _ in _joins("", ""):
+        found = Frame(head, opening, "", (), tokenizer.eos[0], trims=False)
+        if all(found.prompt(tokenizer, text) == [*head, *tokenizer.encode_rendered(text)] for text in _CONTENTS):
+            return found
+    raise CheckpointError("the tokenizer changes the start of a text in a way that no frame can write")
+
+
+def _user(content: str) -> dict[str, str]:
+    return {"role": "user", "content": content}
+
+
+def _around(chat: ChatTemplate, content: str) -> tuple[str, str]:
+    """What the template writes before and behind the marked content."""
+    pieces = chat.render([_user(content)]).split(_MARK)
+    if len(pieces) != 2:
+        raise CheckpointError(f"chat template: it writes a user's content {len(pieces) - 1} times, not once")
+    return pieces[0], pieces[1]
+
+
+def _trims(chat: ChatTemplate, before: str, after: str) -> bool:
+    found = _around(chat, f" \t{_MARK}\n ")
+    if found == (before + " \t", "\n " + after):
+        return False
+    if found == (before, after):
+        return True
+    raise CheckpointError("chat template: it changes a user's content otherwise than by stripping both its ends")
+
+
+def _end(tokenizer: Tokenizer, chat: ChatTemplate) -> int:
+    """The first control token behind a finished reply; the tokenizer's own end where the template writes none."""
+    messages = [_user(_MARK), {"role": "assistant", "content": _REPLY}]
+    _, reply, rest = chat.render(messages, add_generation_prompt=False).rpartition(_REPLY)
+    found = alternation(tokenizer.control).search(rest)
+    if reply and found:
+        return tokenizer.control[found.group()]
+    if not tokenizer.eos:
+        raise CheckpointError("chat template: it ends no reply, and the tokenizer names no end token; set eos_token")
+    return tokenizer.eos[0]
+
+
+def _joins(opening: str, closing: str) -> Iterator[tuple[str, str]]:
+    """Texts next to the content that the tokenizer may mean by the template's: as written; with the space that some
+    vocabularies put at the start of each piece of text; without the white space that some control tokens swallow."""
+    openings = dict.fromkeys((opening, " " + opening, opening.lstrip()))
+    return itertools.product(openings, dict.fromkeys((closing, closing.rstrip())))

@@ -1,0 +1,169 @@
+"""Tokenizer: text to ids and back, with a caller's text kept apart from control tokens."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import tokenizers
+
+from ramet.errors import InvalidRequest
+
+# Ends of a text that are no white space; _splits_before_space tries each against texts that begin with a space.
+_PROBES = ("a", "Z", "word", "42", ".", "?!", '")',
+           "é", "n\u0303", "你好", "हिन्दी", "🦩", "👩‍🚀", "\u200b", "don't", "x\ny", "a\tb")
+
+
+class Tokenizer:
+    """Wraps a `tokenizers.Tokenizer`. Immutable after construction, so any number of threads may share it.
+
+    vocab_size: one more than the highest id. control: text to id of every added token, special or not, but for
+    those that are white space only, which are text (runs of spaces in some vocabularies). bos: the id that a prompt
+    without a template begins with, or None. eos: the ids that end a text. specials: the texts that chat templates
+    may name, such as ``{"bos_token": "<s>"}``. splits_before_space: proven for this vocabulary that
+    ``encode(a + " b") == encode(a) + encode(" b")`` whenever `a` ends in a character that is no white space.
+    """
+
+    def __init__(
+        self,
+        full: tokenizers.Tokenizer,
+        *,
+        bos: int | None = None,
+        eos: Sequence[int] = (),
+        specials: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        full.no_truncation()
+        full.no_padding()
+        tokens = full.get_added_tokens_decoder()
+        added = {i: token.content for i, token in tokens.items()}
+        vocabulary = full.get_vocab(with_added_tokens=False)
+        self._full = full
+        self._plain = _without_prefix(full)
+        self._moved = _add_spaces(self._plain, {i: token for i, token in tokens.items() if token.content.isspace()})
+        self.control: Mapping[str, int] = MappingProxyType({t: i for i, t in added.items() if not t.isspace()})
+        self.vocab_size = 1 + max([*vocabulary.values(), *added])
+        self.bos = bos
+        self.eos = tuple(eos)
+        self.specials = MappingProxyType(dict(specials))
+        unknown = getattr(full.model, "unk_token", None)  # stands for what the vocabulary lacks, in any text
+        self._forbidden = frozenset(i for text, i in self.control.items() if text != unknown)
+        self._spelling = alternation(self.control)
+        self.splits_before_space = _splits_before_space(_is_byte_level(full), vocabulary, self.encode)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a caller's text: never a control token, whatever it spells, no BOS, no leading space added.
+
+        Raises InvalidRequest for text that no ids can stand for: half of a surrogate pair, or a control token's text
+        in a vocabulary that cannot spell it in pieces.
+        """
+        ids = self._encode_plain(text)
+        if self._forbidden.isdisjoint(ids):
+            return ids
+        # The vocabulary merges a control token out of ordinary text: a cut inside each spelling keeps it apart.
+        cuts = [0, *(match.start() + 1 for match in self._spelling.finditer(text)), len(text)]
+        pieces = (text[a:b] for a, b in itertools.pairwise(cuts))
+        ids = [i for piece in pieces for i in self._encode_plain(piece)]
+        if not self._forbidden.isdisjoint(ids):
+            raise InvalidRequest("the text spells a control token that this vocabulary cannot write in pieces")
+        return ids
+
+    def encode_rendered(self, text: str) -> list[int]:
+        """Ids of text that a template wrote: control tokens are recognised; no BOS is added."""
+        return _encode(self._full, text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, control tokens written out; U+FFFD where bytes make no character."""
+        return self._full.decode(list(ids), skip_special_tokens=False)
+
+    def _encode_plain(self, text: str) -> list[int]:
+        ids = _encode(self._plain, text)
+        return [self._moved.get(i, i) for i in ids] if self._moved else ids
+
+
+def alternation(texts: Iterable[str]) -> re.Pattern[str]:
+    """Matches any of the texts, the longest first; nothing at all when there are none."""
+    longest_first = sorted(texts, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+
+def _encode(tokenizer: tokenizers.Tokenizer, text: str) -> list[int]:
+    try:
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+    except TypeError:  # what the library raises for text that is no UTF-8
+        raise InvalidRequest("the text holds half of a surrogate pair, which is no character") from None
+    return ids
+
+
+def _without_prefix(full: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The same model without added tokens, and without a space put before the text.
+
+    The model is shared, not copied. The space belongs to the start of a whole prompt; a caller's text mostly stands in
+    the middle of one, so that the frame writes it where it is due.
+    """
+    bare = tokenizers.Tokenizer(tokenizers.models.BPE())
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        if (value := getattr(full, part)) is not None:
+            setattr(bare, part, value)
+    state = json.loads(bare.to_str())
+    for part in ("normalizer", "pre_tokenizer"):
+        state[part] = _drop_prefix(state[part])
+    plain = tokenizers.Tokenizer.from_str(json.dumps(state))
+    plain.model = full.model
+    return plain
+
+
+def _drop_prefix(part: Any) -> Any:
+    if part is None or part["type"] == "Prepend":
+        return None
+    if part["type"] == "Sequence":
+        key = "normalizers" if "normalizers" in part else "pretokenizers"
+        kept = [p for p in map(_drop_prefix, part[key]) if p is not None]
+        return {**part, key: kept} if kept else None
+    changes = {"add_prefix_space": False, "prepend_scheme": "never"}
+    return {**part, **{key: value for key, value in changes.items() if key in part}}
+
+
+def _add_spaces(plain: tokenizers.Tokenizer, spaces: Mapping[int, tokenizers.AddedToken]) -> dict[int, int]:
+    """Add the tokens of white space alone. Maps the ids that they got to the right ones, where these differ."""
+    plain.add_tokens([spaces[i] for i in sorted(spaces)])
+    return {got: i for i, token in spaces.items() if (got := plain.token_to_id(token.content)) not in (None, i)}
+
+
+def _is_byte_level(full: tokenizers.Tokenizer) -> bool:
+    return "ByteLevel" in f"{full.pre_tokenizer!r} {full.decoder!r}"
+
+
+def _splits_before_space(byte_level: bool, vocabulary: Iterable[str], encode: Callable[[str], list[int]]) -> bool:
+    """No entry holds a character that is no white space before a space, so that no merge can cross the cut;
+    the probes show that neither the normalizer nor the split into words looks across it."""
+    joined = "\0".join(vocabulary)
+    crossing = r"[^\0]*[^\s\0ĠĊĉč]Ġ[^\0]*" if byte_level else r"[^\0]*[^\s\0▁][▁ ][^\0]*"
+    spell = _spell_bytes if byte_level else _spell_metaspace
+    if any(re.search(r"\S ", spell(entry)) for entry in re.findall(crossing, joined)):
+        return False
+    ends = (" b", "  b", " 1", " .", " é", " 你", " 🦩", " \n", " ")
+    return all(encode(a + b) == encode(a) + encode(b) for a in _PROBES for b in ends)
+
+
+def _spell_bytes(entry: str) -> str:
+    """The text of a byte-level entry; bytes that make no character become U+FFFD, which is no white space."""
+    return bytes(_BYTE_OF.get(c, 0x3F) for c in entry).decode("utf-8", "replace")
+
+
+def _spell_metaspace(entry: str) -> str:
+    return entry.replace("▁", " ")
+
+
+def _byte_of() -> dict[str, int]:
+    """The byte that each character of the byte-level alphabet stands for: printable Latin-1 for itself, the rest
+    in order from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [b for b in range(256) if b not in printable]
+    return {chr(b): b for b in printable} | {chr(0x100 + n): b for n, b in enumerate(others)}
+
+
+_BYTE_OF = _byte_of()

@@ -1,0 +1,8 @@
+"""Weights: checkpoints found, opened and loaded, strictly."""
+
+from __future__ import annotations
+
+from ramet.weights.checkpoint import Checkpoint, open_checkpoint
+from ramet.weights.load import load
+
+__all__ = ["Checkpoint", "load", "open_checkpoint"]

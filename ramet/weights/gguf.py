@@ -1,0 +1,148 @@
+"""GgufCheckpoint: a model in one GGUF file, under transformers' names and in its layout."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from ramet.config import gguf_config
+from ramet.errors import CheckpointError
+from ramet.text.chat import Frame, frame
+from ramet.text.tokenizer import Tokenizer
+from ramet.text.tokenizer_gguf import gguf_tokenizer
+from ramet.weights.gguf_file import GgufFile
+
+_ROPE_FACTORS = "rope_freqs.weight"  # no parameter: what Llama 3.1's frequencies are divided by
+_GLOBAL = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+@dataclass(frozen=True)
+class _Architecture:
+    """layer: GGUF's module names within a block and transformers'. interleaved: rows of q and k stand in pairs that
+    rotate together, (0, D/2, 1, D/2 + 1, ...), where transformers has the halves one behind the other."""
+
+    model_type: str
+    layer: Mapping[str, str]
+    interleaved: bool
+
+
+_ARCHITECTURES = {
+    "llama": _Architecture("llama", _LAYER, interleaved=True),
+    "qwen3": _Architecture(
+        "qwen3", _LAYER | {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}, interleaved=False
+    ),
+}
+
+
+class GgufCheckpoint:
+    """A `Checkpoint`. A file without `output.weight` is tied, as its converters mean it."""
+
+    def __init__(self, path: Path, name: str | None = None) -> None:
+        self._file = GgufFile(path)
+        self.name = name or path.stem
+        self._architecture = _architecture(self._file)
+        self._sources = _sources(self._file, self._architecture)
+        self.names = frozenset(self._sources)
+        self.model_type = self._architecture.model_type
+        self.config = gguf_config(
+            self._file.metadata,
+            self.model_type,
+            where=str(path),
+            vocab_size=self._file.shapes["token_embd.weight"][0],
+            tied="lm_head.weight" not in self.names,
+            biased=any(name.endswith("q_proj.bias") for name in self.names),
+            rope_factors=self._rope_factors(),
+        )
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._file.shapes[self._sources[name]]
+
+    def read(self, name: str, out: torch.Tensor) -> None:
+        """Fill `out` with a parameter, by transformers' name and in its layout."""
+        n_heads = self._interleaved_heads(name)
+        if n_heads is None:
+            self._file.read(self._sources[name], out)
+            return
+        for head, rows in enumerate(_pairs(out, n_heads)):
+            self._file.read(self._sources[name], rows, first=head * len(out) // n_heads)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """A copy in the dtype in which it is stored; quantised ones in float32."""
+        out = torch.empty(self.shape(name), dtype=self._file.dtype(self._sources[name]))
+        self.read(name, out)
+        return out
+
+    def tokenizer(self) -> Tokenizer:
+        return self._tokenizer
+
+    def frame(self) -> Frame:
+        try:
+            return frame(self._tokenizer, self._file.metadata.get("tokenizer.chat_template"))
+        except CheckpointError as error:
+            raise CheckpointError(f"{self._file.path}: {error}") from error
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return gguf_tokenizer(self._file.metadata, str(self._file.path))
+
+    def _interleaved_heads(self, name: str) -> int | None:
+        """How many heads a parameter's rows make, if they are to be put in another order."""
+        if self._architecture.interleaved and ".q_proj." in name:
+            return int(self.config.num_attention_heads)
+        return int(self.config.num_key_value_heads) if self._architecture.interleaved and ".k_proj." in name else None
+
+    def _rope_factors(self) -> list[float] | None:
+        if _ROPE_FACTORS not in self._file.shapes:
+            return None
+        factors = torch.empty(self._file.shapes[_ROPE_FACTORS])
+        self._file.read(_ROPE_FACTORS, factors)
+        return factors.tolist()
+
+
+def _architecture(file: GgufFile) -> _Architecture:
+    name = file.metadata.get("general.architecture")
+    if name not in _ARCHITECTURES:
+        known = ", ".join(_ARCHITECTURES)
+        raise CheckpointError(f"{file.path}: unknown general.architecture {name!r}; known are {known}")
+    if (parts := file.metadata.get("split.count", 1)) > 1:
+        raise CheckpointError(f"{file.path}: one of {parts} parts; join them with `llama-gguf-split --merge`")
+    if "token_embd.weight" not in file.shapes:
+        raise CheckpointError(f"{file.path}: token_embd.weight is missing; download the file again")
+    return _ARCHITECTURES[name]
+
+
+def _sources(file: GgufFile, architecture: _Architecture) -> dict[str, str]:
+    """transformers' name of every parameter, and GGUF's."""
+    sources: dict[str, str] = {}
+    for name in file.shapes:
+        if name == _ROPE_FACTORS:
+            continue
+        stem, _, kind = name.rpartition(".")
+        block = re.fullmatch(r"blk\.(\d+)\.(.+)", stem)
+        module = architecture.layer.get(block[2]) if block else _GLOBAL.get(stem)
+        if module is None or kind not in ("weight", "bias"):
+            raise CheckpointError(f"{file.path}: {name} is no tensor of architecture {architecture.model_type!r}")
+        prefix = f"model.layers.{block[1]}." if block else ""
+        sources[f"{prefix}{module}.{kind}"] = name
+    return sources
+
+
+def _pairs(tensor: torch.Tensor, n_heads: int) -> torch.Tensor:
+    """A view [H, D/2, 2, ...] in GGUF's order of rows of a tensor [H * D, ...] in transformers'."""
+    return tensor.view(n_heads, 2, -1, *tensor.shape[1:]).transpose(1, 2)

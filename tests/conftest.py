@@ -1,0 +1,93 @@
+"""Fixtures that several test files share, and the tiers: without torch, on the CPU, on a GPU (`gpu`)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from cli_engine import CliEngine
+from import_graph import reached
+from live_server import LiveServer, live_server
+from stub_engine import StubEngine
+
+from ramet.server.served import Served
+from ramet.server.settings import ServerSettings
+
+ENGINES: dict[str, Callable[[], Served]] = {"stub": StubEngine}  # what the clients' tests run against
+
+
+class Serve(Protocol):
+    """Starts a server that stops at the test's end."""
+
+    def __call__(self, engine: Served, settings: ServerSettings | None = None) -> LiveServer: ...
+
+
+@pytest.fixture(scope="session", params=list(ENGINES))
+def live(request: pytest.FixtureRequest) -> Iterator[LiveServer]:
+    """A server with the default settings, once for every engine."""
+    with live_server(ENGINES[request.param]()) as server:
+        yield server
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    with contextlib.ExitStack() as stack:
+        yield lambda engine, settings=None: stack.enter_context(live_server(engine, settings))
+
+
+@pytest.fixture
+def cli_engine(monkeypatch: pytest.MonkeyPatch) -> CliEngine:
+    """The engine that every command gets instead of loading a model."""
+    engine = CliEngine()
+    monkeypatch.setattr("ramet.cli.load_engine", engine.load)
+    return engine
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--without-torch", action="store_true", help="run the first tier alone, with torch out of reach")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--without-torch"):
+        assert "torch" not in sys.modules
+        sys.modules["torch"] = None  # type: ignore[assignment]  # importing it now fails
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if config.getoption("--without-torch") and collection_path.name.startswith("test_"):
+        return "torch" in reached(collection_path.stem) or None
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    needs = {"gpu": _why_no_gpu, "network": _why_no_network}
+    for item in items:
+        for marker, why_not in needs.items():
+            reason = why_not() if item.get_closest_marker(marker) else None
+            if reason:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say at the end what did not run: a skipped tier must not look like a passed one."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if "gpu" in report.keywords]
+    if skipped:
+        terminalreporter.write_line(f"NOT RUN: {len(skipped)} tests on a GPU ({_why_no_gpu()})", yellow=True, bold=True)
+
+
+def _why_no_gpu() -> str | None:
+    if sys.modules.get("torch", ...) is None or find_spec("torch") is None:
+        return "torch is not installed"
+    import torch
+
+    return None if torch.cuda.is_available() else "torch finds no CUDA device here"
+
+
+def _why_no_network() -> str | None:
+    return None if os.environ.get("RAMET_NETWORK_TESTS") == "1" else "set RAMET_NETWORK_TESTS=1 to use the internet"

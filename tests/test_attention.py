@@ -1,0 +1,246 @@
+"""Attention on the CPU against its reference in float64: the compiled kernel and the plain torch path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from random_trees import random_tree
+
+from ramet.cache.kv import KeyValue
+from ramet.ops import native
+from ramet.ops.attention import cpu, reference
+from ramet.round import Queries, Stream, Unit, pack
+from ramet.tree import WHOLE, Read, Segment, Tree
+
+PAGE = 16
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
+NO_SLOTS = np.zeros(0, np.int32)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A stream with its tensors. What no row may see is NaN: unused pages, and what lies behind a context's end."""
+
+    stream: Stream
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    pages: KeyValue
+
+    def run(self, *, window: int = 0, queries: Queries | None = None) -> torch.Tensor:
+        queries = queries or self.stream.every
+        q = self.q[queries.rows.long()]
+        return cpu.attention(q, self.k, self.v, self.stream, queries, self.pages, scale=0.3, window=window)
+
+    def expected(self, *, window: int = 0, queries: Queries | None = None) -> torch.Tensor:
+        queries = queries or self.stream.every
+        q, k, v = self.q[queries.rows.long()].double(), self.k.double(), self.v.double()
+        pages = KeyValue(self.pages.keys.double(), self.pages.values.double())
+        return reference.attention(q, k, v, self.stream, queries, pages, scale=0.3, window=window)
+
+
+def scene(
+    rng: np.random.Generator,
+    trees: list[Tree],
+    contexts: list[int],
+    *,
+    dtype: torch.dtype = torch.float32,
+    heads: tuple[int, int] = (3, 1),
+    head_dim: int = 16,
+) -> Scene:
+    """`contexts`: how many rows each tree's roots continue, in pages in random order."""
+    n_pages = [-(-n // PAGE) for n in contexts]
+    order = rng.permutation(sum(n_pages) + 2).astype(np.int32)
+    units, at = [], 0
+    pages = torch.full((2, len(order), PAGE, heads[1], head_dim), torch.nan, dtype=dtype)
+    flat = pages.view(2, -1, heads[1], head_dim)
+    for tree, n, n_own in zip(trees, contexts, n_pages, strict=True):
+        own = order[at : at + n_own]
+        at += n_own
+        slots = (own[:, None].astype(np.int64) * PAGE + np.arange(PAGE)).ravel()[:n]
+        flat[:, torch.from_numpy(slots)] = normal(rng, 2, n, heads[1], head_dim).to(dtype)
+        units.append(Unit(tree, own, n, NO_SLOTS))
+    stream = pack(units).on(torch.device("cpu"))
+    merged = normal(rng, len(stream.tokens), heads[0] + 2 * heads[1], head_dim).to(dtype)
+    q, k, v = merged.split([heads[0], heads[1], heads[1]], 1)
+    return Scene(stream, q, k, v, KeyValue(pages[0], pages[1]))
+
+
+def normal(rng: np.random.Generator, *shape: int) -> torch.Tensor:
+    return torch.from_numpy(rng.standard_normal(shape, np.float32))
+
+
+def chain(*lengths: int, block: int = 1) -> Tree:
+    """One segment below another, the last with two more siblings; some rows of each are read."""
+    segments = [
+        Segment(np.zeros(n, np.int32), i - 1, block, [Read([1], -1), Read([1], n // 2)]) for i, n in enumerate(lengths)
+    ]
+    for n in (12, 1):
+        segments.append(Segment(np.zeros(n, np.int32), len(lengths) - 2, block, [Read([1])]))
+    return Tree.of(segments)
+
+
+def assert_close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
+    assert found.dtype == dtype
+    assert bool(found.isfinite().all())
+    error = float((found.double() - expected).abs().max() / expected.abs().max())
+    assert error < TOLERANCE[dtype]
+
+
+def compiled_library() -> native.Library:
+    found = native.library()
+    if found is None:
+        pytest.skip(f"no compiled kernels here: {native.status()[1]}")
+    return found
+
+
+@pytest.fixture(params=["compiled", "plain"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    found = compiled_library() if request.param == "compiled" else None
+    monkeypatch.setattr(cpu, "library", lambda: found)
+    return str(request.param)
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = compiled_library()
+    monkeypatch.setattr(cpu, "library", lambda: found)
+
+
+@pytest.fixture(autouse=True)
+def poisoned() -> Iterator[None]:
+    """`torch.empty` is NaN, and so is what the kernel's own working memory holds from the call before."""
+    before = torch.get_num_threads()
+    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(2)
+    if native.library() is not None:
+        spoilt = scene(np.random.default_rng(0), [chain(300, 300)], [100], heads=(6, 2), head_dim=64)
+        spoilt.q[:], spoilt.k[:], spoilt.v[:] = torch.nan, torch.nan, torch.nan
+        assert not bool(spoilt.run().isfinite().any())
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("seed", range(8))
+def test_random_trees_in_one_round(path: str, dtype: torch.dtype, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    trees = [random_tree(rng, vocab_size=9, blocks=(1, 4, 32, WHOLE)) for _ in range(3)]
+    contexts = [int(n) for n in rng.integers(0, 150, 3) * rng.integers(0, 2, 3)]
+    heads = [(1, 1), (3, 1), (8, 2), (4, 4)][seed % 4]
+    given = scene(rng, trees, contexts, dtype=dtype, heads=heads, head_dim=[16, 64][seed % 2])
+    for window in (0, 1, 24):
+        for queries in (given.stream.every, given.stream.read):
+            found = given.run(window=window, queries=queries)
+            assert_close(found, given.expected(window=window, queries=queries), dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("n", [1, 12, 63, 65, 500])
+@pytest.mark.parametrize("block", [1, 4, 32, WHOLE])
+def test_odd_sizes(path: str, dtype: torch.dtype, n: int, block: int) -> None:
+    given = scene(np.random.default_rng(n), [chain(n, 7, n, block=block)], [n], dtype=dtype, heads=(6, 2))
+    for window in (0, 40):
+        assert_close(given.run(window=window), given.expected(window=window), dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("head_dim", [16, 48, 80, 128, 256, 24])
+def test_head_sizes(path: str, dtype: torch.dtype, head_dim: int) -> None:
+    given = scene(np.random.default_rng(3), [chain(70, 30)], [33], dtype=dtype, heads=(4, 2), head_dim=head_dim)
+    assert_close(given.run(), given.expected(), dtype)
+
+
+@pytest.mark.parametrize("heads", [(1, 1), (9, 3), (4, 4), (16, 4), (71, 1)])
+def test_heads_that_share_keys(path: str, heads: tuple[int, int]) -> None:
+    given = scene(np.random.default_rng(4), [chain(37, 21)], [50], heads=heads)
+    assert_close(given.run(), given.expected(), torch.float32)
+
+
+def test_four_ancestors_below_a_context(path: str) -> None:
+    given = scene(np.random.default_rng(5), [chain(5, 64, 1, 17, 130)], [81])
+    assert_close(given.run(), given.expected(), torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_few_rows_over_many_keys(path: str, dtype: torch.dtype) -> None:
+    """Long enough that the compiled kernel cuts the keys."""
+    given = scene(np.random.default_rng(6), [chain(2500, 3)], [2600], dtype=dtype)
+    for window in (0, 2700):
+        found = given.run(window=window, queries=given.stream.read)
+        assert_close(found, given.expected(window=window, queries=given.stream.read), dtype)
+
+
+def test_large_scores(path: str) -> None:
+    """Weights that are all 0 but one, at either end of the keys."""
+    given = scene(np.random.default_rng(7), [chain(300, 20)], [200], heads=(2, 2))
+    given.k[:150] *= 1e4
+    given.k[200:] *= -1e4
+    assert_close(given.run(), given.expected(), torch.float32)
+
+
+def test_other_dtypes_take_the_plain_path() -> None:
+    given = scene(np.random.default_rng(8), [chain(40, 9)], [20])
+    half = Scene(
+        given.stream, given.q.half(), given.k.half(), given.v.half(),
+        KeyValue(given.pages.keys.half(), given.pages.values.half()),
+    )  # fmt: skip
+    found = half.run()
+    assert found.dtype == torch.float16
+    assert float((found.double() - half.expected()).abs().max()) < 5e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bits_do_not_depend_on_threads(compiled: None, dtype: torch.dtype) -> None:
+    given = scene(np.random.default_rng(9), [chain(2100, 100)], [300], dtype=dtype, heads=(6, 2), head_dim=64)
+    found = []
+    for n in (1, 2, 3):
+        torch.set_num_threads(n)
+        found.append((given.run(), given.run(queries=given.stream.read)))
+    for every, read in found[1:]:
+        assert torch.equal(every, found[0][0])
+        assert torch.equal(read, found[0][1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("block", [1, WHOLE])
+def test_bits_do_not_depend_on_what_shares_the_round(compiled: None, dtype: torch.dtype, block: int) -> None:
+    """A question alone below its state, and the same among siblings and other units, some of them NaN."""
+    rng = np.random.default_rng(10)
+    state, question = np.zeros(203, np.int32), np.zeros(61, np.int32)
+    alone = Tree.of([Segment(state, -1, block), Segment(question, 0, block, [Read([1])])])
+    others = [Segment(np.zeros(n, np.int32), 0, block) for n in (5, 100)]
+    shared = Tree.of([Segment(state, -1, block), *others, Segment(question, 0, block, [Read([1])])])
+    one = scene(rng, [alone], [70], dtype=dtype, heads=(6, 2), head_dim=64)
+    many = scene(rng, [chain(40, 3), shared, chain(30, 9)], [20, 70, 0], dtype=dtype, heads=(6, 2), head_dim=64)
+    rows = torch.cat((torch.arange(203), torch.arange(203 + 105, 203 + 105 + 61))) + int(many.stream.starts[4])
+    for source, target in ((one.q, many.q), (one.k, many.k), (one.v, many.v)):
+        target[:] = torch.nan
+        target[rows] = source
+    held = many.stream.context_pages[many.stream.context_offsets[1] :].long()
+    for source, target in ((one.pages.keys, many.pages.keys), (one.pages.values, many.pages.values)):
+        target[:] = torch.nan
+        target[held] = source[one.stream.context_pages.long()]
+    for window in (0, 90):
+        expected = one.run(window=window)
+        assert bool(expected.isfinite().all())
+        assert torch.equal(many.run(window=window)[rows], expected)
+
+
+def test_nan_reaches_those_who_see_it_and_nobody_else(path: str) -> None:
+    given = scene(np.random.default_rng(11), [chain(40, 30), chain(50, 8)], [0, 33])
+    n = int(given.stream.starts[4])
+    given.v[20] = torch.nan
+    bad = given.run().isnan().flatten(1)
+    assert bool(bad[40:n].all())
+    assert not bool(bad[n:].any())
+    given.v[20], given.k[20] = 0.0, torch.nan
+    bad = given.run().isnan().flatten(1)
+    assert bool(bad[20:n].all())
+    assert not bool(bad[:20].any())
+    assert not bool(bad[n:].any())

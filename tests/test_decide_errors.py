@@ -1,0 +1,136 @@
+"""What a model and its tokenizer cannot be asked, each with the field at fault; labels, wording and settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from vocabularies import Greedy, qwen, smollm2
+
+from ramet.decide.decider import Decider
+from ramet.decide.letters import Labels
+from ramet.decide.reply import ReplyStart
+from ramet.decide.settings import DecideSettings, Temperatures, settings_for
+from ramet.errors import CheckpointError, InvalidRequest
+from ramet.request import Choice, DecisionRequest, Noul, Outcomes, Question, Score
+from ramet.text.chat import Frame
+
+TOKENIZER, FRAME, _ = smollm2()
+LETTERS = Decider(TOKENIZER, FRAME, DecideSettings(method="letters"))
+OPTIONS = Decider(TOKENIZER, FRAME, DecideSettings(method="options"))
+TOY = Frame(head=(), opening="", closing="", tail=(1,), end=1, trims=False)
+NOUL = Noul(instructions="Is it?")
+
+
+def ask(question: Question, **more: Any) -> DecisionRequest:
+    return DecisionRequest(state="s", questions={"q": question}, **more)
+
+
+def refused_field(decider: Decider, request: DecisionRequest) -> str | None:
+    with pytest.raises(InvalidRequest) as caught:
+        decider.plan(request)
+    return caught.value.field
+
+
+def test_an_empty_reply_cannot_be_scored() -> None:
+    assert refused_field(OPTIONS, ask(Score(criteria=["low", ""]))) == "questions.q.criteria.1"
+    assert LETTERS.plan(ask(Score(criteria=["low", ""]))).n_questions == 1
+
+
+@pytest.mark.parametrize(("question", "words"), [
+    (Noul(criteria=Outcomes(true="it is")), "Is it true?"),
+    (Choice(instructions="", criteria={"a": None}), "Which option fits best?"),
+    (Score(instructions=" \n", criteria=["low"]), "Which level fits best?"),
+])
+def test_a_missing_instruction_is_asked_in_fixed_words(question: Question, words: str) -> None:
+    for decider in (LETTERS, OPTIONS):
+        assert f"Question: {words}" in TOKENIZER.decode(decider.plan(ask(question)).tree.tokens.tolist())
+
+
+def test_objects_are_written_as_json() -> None:
+    question = Choice(instructions={"ask": "é?"}, criteria={"a": {"k": ["ü"]}})
+    request = DecisionRequest(state={"s": ["ö", 1]}, questions={"q": question})
+    for decider in (LETTERS, OPTIONS):
+        text = TOKENIZER.decode(decider.plan(request).tree.tokens.tolist())
+        assert '{"s": ["ö", 1]}\n\nQuestion: {"ask": "é?"}' in text
+        assert '{"k": ["ü"]}' in text
+
+
+@pytest.mark.parametrize(("scored", "expected"), [
+    ("name", ["a", "b"]), ("description", ["first", "b"]), ("both", ["a: first", "b"]),
+])
+def test_which_text_of_an_option_is_scored(scored: Any, expected: list[str]) -> None:
+    decider = Decider(TOKENIZER, FRAME, DecideSettings(method="options", prior=frozenset(), scored=scored))
+    tree = decider.plan(ask(Choice(criteria={"a": "first", "b": " "}))).tree
+    leaves = [tree.tokens[start : start + n] for start, n in zip(tree.starts[2:], tree.lengths[2:], strict=True)]
+    assert [TOKENIZER.decode(ids.tolist()) for ids in leaves] == expected
+
+
+@pytest.mark.parametrize("vocabulary", [smollm2, qwen])
+def test_labels_are_single_tokens_of_their_own(vocabulary: Any) -> None:
+    tokenizer, frame, _ = vocabulary()
+    labels = Labels(tokenizer, ReplyStart.of(tokenizer, frame))
+    assert labels.complete
+    assert [label.text for label in labels.letters] == list("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    assert len(labels.pairs) >= 255
+    for group in (labels.yes_no, labels.digits, labels.letters, labels.pairs):
+        assert len({label.id for label in group}) == len(group)
+        assert all(tokenizer.encode(label.text) == [label.id] for label in group)
+
+
+def test_more_than_26_options_all_get_two_letters() -> None:
+    def listed(n: int) -> list[str]:
+        plan = LETTERS.plan(ask(Choice(criteria={f"option {i}": None for i in range(n)})))
+        lines = TOKENIZER.decode(plan.tree.tokens.tolist()).split("best?\n")[1].split("\nAnswer")[0].split("\n")
+        return [line.split(":")[0] for line in lines]
+
+    assert listed(26) == list("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    assert listed(27)[:3] == ["AA", "AB", "AC"]
+    assert {len(label) for label in listed(255)} == {2}
+    assert len(set(listed(255))) == 255
+
+
+def toy(*pieces: str, **settings: Any) -> Decider:
+    tokenizer = Greedy(*pieces)
+    return Decider(tokenizer, TOY, DecideSettings(**settings))  # type: ignore[arg-type]
+
+
+def test_a_tokenizer_sets_the_limit_on_labels_and_the_error_says_so() -> None:
+    decider = toy(*"yesno", "yes", "no", "AA", "AC", "ZZ")
+    request = ask(Choice(criteria={str(i): None for i in range(27)}))
+    assert refused_field(decider, request) == "questions.q.criteria"
+    with pytest.raises(InvalidRequest, match="for 3 options, not for 27"):
+        decider.plan(request)
+    decider.plan(ask(Choice(criteria={str(i): None for i in range(26)})))
+    decider.plan(request.model_copy(update={"x_method": "options"}))
+
+
+def test_a_tokenizer_without_labels_is_refused_at_load_unless_options_are_asked_for() -> None:
+    with pytest.raises(CheckpointError, match='method="options"'):
+        toy("yes")
+    toy("yes", method="options").plan(ask(NOUL))
+
+
+def test_a_plain_prompt_ends_in_a_cue_and_its_replies_begin_with_a_space() -> None:
+    plain = Frame(head=(), opening="", closing="", tail=(), end=0, trims=False)
+    for decider in (Decider(TOKENIZER, plain, DecideSettings(method=method)) for method in ("letters", "options")):
+        plan = decider.plan(ask(Choice(instructions="Which?", criteria={"cold": None, "warm": None})))
+        prompt = TOKENIZER.decode(plan.tree.tokens[: plan.tree.lengths[0] + plan.tree.lengths[1]].tolist())
+        assert prompt.startswith("s\n\nQuestion: Which?")
+        assert prompt.endswith("\nAnswer:")
+        first = [TOKENIZER.decode([i]) for i in plan.tree.columns[:2].tolist()]
+        assert first == ([" A", " B"] if decider.settings.method == "letters" else [" cold", " warm"])
+
+
+def test_settings_by_model() -> None:
+    assert settings_for("SmolLM2-135M-Instruct").method == "options"
+    assert settings_for("smollm2", method="letters").method == "letters"
+    assert settings_for("Qwen3-4B").method == "letters"
+    assert settings_for("gemma-3-270m", chat=False).method == "options"
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
+def test_settings_refuse_a_temperature_that_is_none(value: float) -> None:
+    with pytest.raises(ValueError, match="choice"):
+        Temperatures(choice=value)
+

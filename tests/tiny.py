@@ -1,0 +1,195 @@
+"""Tiny random checkpoints, saved by `transformers`, and the same as GGUF in the usual converter's layout.
+
+Everything is made once a session, below one temporary directory that goes away at the end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import itertools
+import json
+import shutil
+import string
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import tokenizers
+import torch
+import transformers
+from gguf import GGMLQuantizationType
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from transformers import PretrainedConfig, PreTrainedModel
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+QWEN2_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_WORDS = "yes no true false user assistant system the of and to a in is it that he was for on are with state answer"
+
+
+@functools.cache
+def llama(*, tied: bool = True, **config: Any) -> Path:
+    """A checkpoint directory: Llama, 2 layers, 4 heads, 2 key heads of 16, float32, `tokenizer()`."""
+    return _saved(transformers.LlamaConfig(**_sizes(tied) | config), "llama")
+
+
+@functools.cache
+def qwen3(*, tied: bool = True, **config: Any) -> Path:
+    """The same for Qwen3, whose norms of q and k are random too. Its head size is not hidden / heads."""
+    return _saved(transformers.Qwen3Config(**_sizes(tied) | {"head_dim": 24} | config), "qwen3")
+
+
+@functools.cache
+def model(directory: Path) -> PreTrainedModel:
+    """transformers' own model of a directory, float32, eager attention, eval mode."""
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager")
+    return loaded.eval()
+
+
+@functools.cache
+def gguf_of(directory: Path, kind: str = "F32", *, head: bool | None = None) -> Path:
+    """A directory's model as GGUF; matrices stored as `kind`. `head` overrides whether output.weight is written."""
+    path = directory.with_suffix(f".{kind}{'' if head is None else head}.gguf")
+    config, state = model(directory).config, dict(model(directory).state_dict())
+    written = not config.tie_word_embeddings if head is None else head
+    if not written:
+        del state["lm_head.weight"]
+    writer = gguf.GGUFWriter(path, config.model_type)
+    write_config(writer, config)
+    write_tokenizer(writer)
+    for name, tensor in state.items():
+        write_tensor(writer, config, name, tensor.numpy(), kind)
+    finish(writer)
+    return path
+
+
+def write_config(writer: gguf.GGUFWriter, config: PretrainedConfig) -> None:
+    writer.add_name("tiny")
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    if config.model_type == "llama":
+        writer.add_rope_dimension_count(config.head_dim)
+        writer.add_vocab_size(config.vocab_size)
+
+
+def write_tokenizer(writer: gguf.GGUFWriter, pre: str = "qwen2", template: str | None = CHATML) -> None:
+    """The keys of `tokenizer()`. No add_bos_token: the caller may add it."""
+    state = json.loads(tokenizer().to_str())
+    control = {entry["content"]: entry["id"] for entry in state["added_tokens"]}
+    texts = sorted(state["model"]["vocab"] | control, key=(state["model"]["vocab"] | control).__getitem__)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(texts)
+    writer.add_token_types([gguf.TokenType.CONTROL if t in control else gguf.TokenType.NORMAL for t in texts])
+    writer.add_token_merges([" ".join(merge) for merge in state["model"]["merges"]])
+    writer.add_bos_token_id(control["<|endoftext|>"])
+    writer.add_eos_token_id(control["<|im_end|>"])
+    if template is not None:
+        writer.add_chat_template(template)
+
+
+def write_tensor(writer: gguf.GGUFWriter, config: PretrainedConfig, name: str, values: Any, kind: str = "F32") -> None:
+    """One parameter under GGUF's name. Llama's q and k are permuted, as converters do; vectors stay F32."""
+    if config.model_type == "llama" and name.split(".")[-2] in ("q_proj", "k_proj"):
+        heads = config.num_attention_heads if ".q_proj." in name else config.num_key_value_heads
+        values = values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
+    arch = next(a for a, text in gguf.MODEL_ARCH_NAMES.items() if text == config.model_type)
+    names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
+    target = names.get_name(name, try_suffixes=(".weight", ".bias"))
+    stored = GGMLQuantizationType[kind if values.ndim > 1 else "F32"]
+    writer.add_tensor(target, gguf.quants.quantize(np.ascontiguousarray(values, np.float32), stored), raw_dtype=stored)
+
+
+def finish(writer: gguf.GGUFWriter) -> None:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@functools.cache
+def tokenizer() -> tokenizers.Tokenizer:
+    """Byte-level BPE of 1.7 thousand entries, split as Qwen2 splits: bytes, some words, digits, A to ZZ with and
+    without a space before. The control tokens stand at the end of the vocabulary. Do not change it: it is shared."""
+    vocabulary = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    merges: list[tuple[str, str]] = []
+    letters = string.ascii_uppercase
+    pairs = ["".join(pair) for pair in itertools.product(letters, letters)]
+    entries = [*_WORDS.split(), *letters, *pairs, *string.digits]
+    for entry in [*entries, *("Ġ" + e for e in entries), "ĠĠ", "ĊĊ", "Ã©", "ðŁ"]:
+        for left, right in ((entry[:n], entry[n]) for n in range(1, len(entry))):
+            if left + right not in vocabulary:
+                vocabulary[left + right] = len(vocabulary)
+                merges.append((left, right))
+    made = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    made.normalizer = normalizers.NFC()
+    split = pre_tokenizers.Split(Regex(QWEN2_SPLIT), "isolated")
+    made.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in CONTROL])
+    return made
+
+
+def save_tokenizer(directory: Path, template: str | None = CHATML, **settings: Any) -> None:
+    """tokenizer.json and tokenizer_config.json; `settings` are further keys of the latter."""
+    directory.mkdir(parents=True, exist_ok=True)
+    tokenizer().save(str(directory / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+    config |= settings if template is None else {"chat_template": template, **settings}
+    (directory / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
+@functools.cache
+def root() -> Path:
+    """The session's temporary directory."""
+    directory = Path(tempfile.mkdtemp(prefix="ramet-tiny-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+def _sizes(tied: bool) -> dict[str, Any]:
+    control = {text: tokenizer().token_to_id(text) for text in CONTROL}
+    return {
+        "vocab_size": tokenizer().get_vocab_size(),
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "max_position_embeddings": 4096,
+        "tie_word_embeddings": tied,
+        "initializer_range": 0.2,  # large enough that answers differ from question to question
+        "bos_token_id": control["<|endoftext|>"],
+        "eos_token_id": control["<|im_end|>"],
+        "pad_token_id": control["<|endoftext|>"],
+    }
+
+
+def _saved(config: PretrainedConfig, kind: str) -> Path:
+    directory = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=root()))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        made = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        for name, parameter in made.named_parameters():
+            if "norm" in name:  # all ones as made, which would hide a norm that is left out
+                torch.nn.init.normal_(parameter, 1.0, 0.2)
+    made.save_pretrained(directory)
+    save_tokenizer(directory)
+    return directory
