@@ -10,7 +10,7 @@ Names: T rows, S segments, X contexts, N queries, R reads, U units.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 
 import numpy as np
@@ -172,7 +172,7 @@ def pack(units: Sequence[Unit]) -> Round:
     return _buffer(fields, np.concatenate([[0], np.cumsum(n_reads)]).astype(np.int32))
 
 
-def _buffer(fields: dict[str, np.ndarray], unit_reads: IntArray) -> Round:  # type: ignore[type-arg]
+def _buffer(fields: dict[str, IntArray], unit_reads: IntArray) -> Round:
     assert tuple(fields) == _FIELDS
     spans, at = {}, 0
     for name, value in fields.items():
@@ -184,8 +184,8 @@ def _buffer(fields: dict[str, np.ndarray], unit_reads: IntArray) -> Round:  # ty
     return Round(data, spans, unit_reads)
 
 
-def _sizes(arrays: object) -> IntArray:
-    return np.fromiter((len(a) for a in arrays), np.int32)  # type: ignore[attr-defined]
+def _sizes(arrays: Iterable[Sized]) -> IntArray:
+    return np.fromiter((len(a) for a in arrays), np.int32)
 
 
 def _before(sizes: IntArray) -> IntArray:

@@ -103,7 +103,9 @@ class Tree:
                 behind[path.pop()] = s
             if p >= 0:
                 if not path:
-                    raise InvalidRequest(f"segment {s} does not follow its parent {p} depth first", field="segments.parent")
+                    raise InvalidRequest(
+                        f"segment {s} does not follow its parent {p} depth first", field="segments.parent"
+                    )
                 if len(path) > MAX_ANCESTORS:
                     raise InvalidRequest(f"segment {s} has more than {MAX_ANCESTORS} ancestors", field="segments")
                 origins[s] = origins[p] + lengths[p]
@@ -155,7 +157,8 @@ class Reads:
 
     def logprobs(self, read: int) -> FloatArray:
         """Log-probabilities over the whole vocabulary of the columns of one read."""
-        return self.logits[self.offsets[read] : self.offsets[read + 1]] - self.logsumexp[read]
+        logprobs: FloatArray = self.columns(read) - self.logsumexp[read]
+        return logprobs
 
     def columns(self, read: int) -> FloatArray:
         """Raw logits of the columns of one read."""

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwe
 from ramet.cache.kv import PagedKeyValues
 from ramet.config import rope_frequencies
 from ramet.families import FAMILIES
+from ramet.families.family import head_weight
 from ramet.layers.decoder import Decoder
 from ramet.ops import choose
 
@@ -44,8 +45,8 @@ def decoder(model_type: str) -> Decoder:
     state = oracle(model_type).state_dict()
     family = FAMILIES[model_type]
     shape = family.shape(CONFIGS[model_type])
-    plan = {**family.plan(shape), "head": ("lm_head.weight",)}
-    weights = {ours: torch.cat([state[name] for name in names]) for ours, names in plan.items()}
+    plan = {**family.plan(shape), "head": head_weight(shape)}
+    weights = {ours: torch.cat([state[name] for name in weight.parts]) for ours, weight in plan.items()}
     return Decoder(shape, weights, *rope_frequencies(CONFIGS[model_type]), choose(CPU))
 
 

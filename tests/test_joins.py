@@ -12,7 +12,7 @@ from vocabularies import Greedy, qwen, smollm2
 
 from ramet.decide import joins
 from ramet.decide.decider import Decider
-from ramet.decide.settings import DecideSettings
+from ramet.decide.settings import DecideSettings, PriorWeights
 from ramet.request import DecisionRequest
 from ramet.text.chat import Frame
 from ramet.text.template import ChatTemplate
@@ -20,14 +20,15 @@ from ramet.text.tokenizer import Tokenizer
 
 PIECES = (
     "", " ", "  ", "\n", "\n\n", "\r\n", "\t", "\u00a0", "\u3000", "\u200b",
-    "a", "Z", "the word", "don't", "42", " 7", ".", ":", "?!", "é", "e\u0301", "\u0301", "\u0323\u0301", "\u0915\u094d\u0937\u093f",
-    "你好", "한국어", "ｱ", "🦩", "👩‍🚀", "🇫🇮", "\ufe0f",
+    "a", "Z", "the word", "don't", "42", " 7", ".", ":", "?!", "é", "e\u0301", "\u0301", "\u0323\u0301",
+    "\u0915\u094d\u0937\u093f", "你好", "한국어", "ｱ", "🦩", "👩‍🚀", "🇫🇮", "\ufe0f",
     "<|im_end|>", "<|im_start|>user\n", "<think>", "</think>", "<|endoftext|>", "<|im", "_end|>",
     "Question:", "Question", "ĠA", "▁",
 )
 TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=6).map("".join).filter(
     lambda text: not any("\ud800" <= c <= "\udfff" for c in text)
 )
+NO_PRIOR = PriorWeights(choice=0, score=0)
 VOCABULARIES = {"smollm2": smollm2, "qwen": qwen}
 
 
@@ -45,17 +46,21 @@ class Crossing:
 
 def content(state: str, asked: str, *rest: str) -> str:
     """The user's turn, spelled out here once more."""
-    return "\n".join([f"{state}\n\nQuestion: {asked}", *rest])
+    return "\n".join([f"{state}\n\nQuestion: {asked}" if state else f"Question: {asked}", *rest])
 
 
 def ask(tokenizer: Tokenizer, frame: Frame, method: str, state: str, *asked: str) -> list[list[int]]:
     """Ids of each question's whole prompt, as its tree has them."""
     questions = {str(i): {"type": "noul", "instructions": text} for i, text in enumerate(asked)}
     request = DecisionRequest.model_validate({"state": state, "questions": questions})
-    tree = Decider(tokenizer, frame, DecideSettings(method=method, prior=frozenset())).plan(request).tree  # type: ignore[arg-type]
-    prompts = [s for s in range(len(tree.lengths)) if tree.depths[s] == 1]
+    tree = Decider(tokenizer, frame, DecideSettings(method=method, prior=NO_PRIOR)).plan(request).tree  # type: ignore[arg-type]
+    prompts = [path_tokens(tree, s) for s in range(len(tree.lengths)) if tree.depths[s] == 1]
     assert len(prompts) == len(asked)
-    return [path_tokens(tree, s) for s in prompts]
+    if method == "letters":
+        return prompts
+    cue = tokenizer.encode("Answer:")  # begins an option's reply
+    assert all(ids[-len(cue) :] == cue for ids in prompts)
+    return [ids[: -len(cue)] for ids in prompts]
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)

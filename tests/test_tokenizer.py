@@ -26,9 +26,9 @@ from ramet.weights.checkpoint import open_checkpoint
 from ramet.weights.gguf_file import GgufFile
 
 AWKWARD = (
-    "", " ", "  \n", "Hello world", " yes", "no\n\n\nyes", "a  b   c\t\td", "don't WE'LL I'd", "AB ABC 12 345,6", "\r\n x\r",
-    "é e\u0301 n\u0303", "你好，世界", "हिन्दी", "한국어", "🦩👩‍🚀🇫🇮", "\u00a0x\u3000y\u200b", "a\x00b", "x" * 300, "Ġ▁<|", "https://a.b/c?d=1&e",
-    "def f(x):\n    return x  # 1\n",
+    "", " ", "  \n", "Hello world", " yes", "no\n\n\nyes", "a  b   c\t\td", "don't WE'LL I'd", "AB ABC 12 345,6",
+    "\r\n x\r", "é e\u0301 n\u0303", "你好，世界", "हिन्दी", "한국어", "🦩👩‍🚀🇫🇮", "\u00a0x\u3000y\u200b", "a\x00b",
+    "x" * 300, "Ġ▁<|", "https://a.b/c?d=1&e", "def f(x):\n    return x  # 1\n",
 )  # fmt: skip
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 NEXT = st.one_of(TEXTS, st.sampled_from(["b", "1", "\n", " x", "", "é", "你", "."])).map(" ".__add__)
@@ -141,8 +141,7 @@ def test_tokens_of_white_space_alone_are_text() -> None:
     full.add_tokens([AddedToken("<a>", normalized=False), AddedToken("    ", normalized=False), AddedToken("<b>")])
     tokenizer = Tokenizer(full)
     assert list(tokenizer.control) == ["<a>", "<b>"]
-    spaces = full.token_to_id("    ")
-    assert tokenizer.encode("x    y").count(spaces) == 1
+    assert [full.id_to_token(i) for i in tokenizer.encode("x    y")] == ["x", "    ", "y"]
     assert tokenizer.encode("x    y") == tokenizer.encode_rendered("x    y")
     assert set(tokenizer.encode("<a>    <b>")).isdisjoint(tokenizer.control.values())
 
@@ -219,7 +218,7 @@ def test_many_threads(smollm2: Tokenizer) -> None:
         start.wait()
         for _ in range(3):
             ids, rendered, text = smollm2.encode(texts[i]), smollm2.encode_rendered(texts[i]), expected[i][2]
-            if (ids, rendered, smollm2.decode(ids)) != expected[i][:2] + (smollm2.decode(expected[i][0]),):
+            if (ids, rendered, smollm2.decode(ids)) != (*expected[i][:2], smollm2.decode(expected[i][0])):
                 wrong.append(text)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(64)]
@@ -243,7 +242,7 @@ def post_processor(directory: Path, bos: str = "<|endoftext|>") -> None:
 @pytest.mark.parametrize("add_bos_token", [True, False, None])
 @pytest.mark.parametrize("processed", [True, False])
 def test_bos_as_transformers_adds_it(add_bos_token: bool | None, processed: bool, tmp_path: Path) -> None:
-    settings = {} if add_bos_token is None else {"add_bos_token": add_bos_token}
+    settings: dict[str, Any] = {} if add_bos_token is None else {"add_bos_token": add_bos_token}
     tiny.save_tokenizer(tmp_path, bos_token="<|endoftext|>", **settings)
     if processed:
         post_processor(tmp_path)
@@ -286,13 +285,20 @@ def test_gguf_equals_the_file(small: Tokenizer, tmp_path: Path) -> None:
     assert tokenizer.control == small.control
     assert tokenizer.eos == small.eos
     for text in (*AWKWARD, *tiny.CONTROL):
+        rendered = f"{text}<|im_end|>\n{text}"
         assert tokenizer.encode(text) == small.encode(text)
-        assert tokenizer.encode_rendered(f"{text}<|im_end|>\n{text}") == small.encode_rendered(f"{text}<|im_end|>\n{text}")
+        assert tokenizer.encode_rendered(rendered) == small.encode_rendered(rendered)
 
 
 @pytest.mark.parametrize(
     ("pre", "flag", "expected"),
-    [("qwen2", True, True), ("qwen2", False, False), ("qwen2", None, False), ("llama-bpe", None, True), ("llama-bpe", False, False)],
+    [
+        ("qwen2", True, True),
+        ("qwen2", False, False),
+        ("qwen2", None, False),
+        ("llama-bpe", None, True),
+        ("llama-bpe", False, False),
+    ],
 )
 def test_bos_as_gguf_says(pre: str, flag: bool | None, expected: bool, tmp_path: Path) -> None:
     tokenizer = gguf_tokenizer(metadata(tmp_path, pre, add_bos_token=flag), "here")
@@ -371,7 +377,7 @@ def test_qwens_whole_vocabulary(tmp_path: Path) -> None:
     full.add_special_tokens(["<|im_start|>", "<|im_end|>"])
     tokenizer = Tokenizer(full)
     assert tokenizer.splits_before_space
-    assert any("Âł" in entry and entry.endswith("Ġ") or "ÂłĠ" in entry for entry in vocabulary)  # white space twice
+    assert any("ÂłĠ" in entry for entry in vocabulary)  # a space behind another white space crosses nothing
     assert tokenizer.decode(tokenizer.encode("<|im_end|> hi")) == "<|im_end|> hi"
     vocabulary["aĠb"] = len(vocabulary)
     full.model = models.BPE(vocab=vocabulary, merges=[], ignore_merges=True)

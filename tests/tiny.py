@@ -50,8 +50,8 @@ def qwen3(*, tied: bool = True, **config: Any) -> Path:
 @functools.cache
 def model(directory: Path) -> PreTrainedModel:
     """transformers' own model of a directory, float32, eager attention, eval mode."""
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager")
-    return loaded.eval()
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    return load(directory, dtype=torch.float32, attn_implementation="eager").eval()
 
 
 @functools.cache

@@ -171,4 +171,3 @@ class Pages:
         assert self._references[page] >= 0
         if self._references[page] == 0:
             self._free.append(page)
-

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ramet.cli.requests import read_object, with_fields
 from ramet.errors import Cancelled, EngineFault, Overloaded, RametError, RequestError
+from ramet.request import DecisionRequest
+from ramet.server.errors import status_of
 
 if TYPE_CHECKING:
     from ramet.engine import Engine
@@ -88,9 +91,6 @@ class Job:
         return row
 
     async def _decide(self, line: bytes, row: Row) -> Row:
-        from ramet.cli.requests import read_object, with_fields
-        from ramet.request import DecisionRequest
-
         data = read_object(line)
         if "id" in data:
             row["id"] = data.pop("id")
@@ -123,8 +123,6 @@ def fingerprint(line: bytes, mark: str) -> str:
 
 
 def _error(error: Exception) -> Row:
-    from ramet.server.errors import status_of
-
     if isinstance(error, RequestError):
         return {"field": error.field, "message": error.message, "type": status_of(error)[1]}
     kind = status_of(error)[1] if isinstance(error, RametError) else "internal_error"

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ramet.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from ramet.request import DecisionRequest
+from ramet.request import DecisionRequest
+from ramet.server.documents import parse_json
 
 
 def read_object(text: bytes) -> dict[str, Any]:
     """A JSON object in UTF-8. Raises a RequestError for anything else."""
-    from ramet.server.documents import parse_json
-
     value = parse_json(text)
     if not isinstance(value, dict):
         raise InvalidRequest("a request is a JSON object with `state` and `questions`")
@@ -31,6 +28,4 @@ def read_text(file: Any, field: str) -> str:
 
 def with_fields(data: Mapping[str, Any], fields: Mapping[str, Any]) -> DecisionRequest:
     """The request that `data` spells, with `fields` put over its own."""
-    from ramet.request import DecisionRequest
-
     return DecisionRequest.parse({**data, **fields})

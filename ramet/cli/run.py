@@ -17,9 +17,9 @@ import click
 
 from ramet import cli
 from ramet.cli import options
-from ramet.cli.job import Job, Row, fingerprint, read_lines
 
 if TYPE_CHECKING:
+    from ramet.cli.job import Job, Row
     from ramet.cli.output import Output
 
 
@@ -44,6 +44,7 @@ def command(rows_file: Path, output: Path, overwrite: bool, parallel: int, **giv
 
     Run again, it goes on where it stopped, also in mid-line. Lines that are empty count for nothing.
     """
+    from ramet.cli.job import Job, read_lines
     from ramet.cli.output import Output
 
     if output.exists() and output.samefile(rows_file):
@@ -73,6 +74,8 @@ def _settings_mark(model: str, dtype: str | None, fields: Mapping[str, Any]) -> 
 
 def _check_rows_done(out: Output, lines: Iterator[bytes], mark: str) -> int:
     """The number of rows that are there already, each of which must belong to its line and to these settings."""
+    from ramet.cli.job import fingerprint
+
     n_done = 0
     for row in out.rows():
         line = next(lines, None)

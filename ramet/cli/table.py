@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-BAR_WIDTH = 24
+BAR_WIDTH = 20
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
 

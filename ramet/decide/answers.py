@@ -18,8 +18,9 @@ LogProbabilities = npt.NDArray[np.float64]
 class Asked:
     """One question of a plan, and where its numbers are.
 
-    Its cells are n_orders * n_options from `first` on, and those of its prior from `prior` on (-1:
-    the prior is not taken off). `distinct` [n_cells] marks the cells that count towards the mass.
+    Its cells are n_orders * n_options from `first` on, and those of its prior, of which `weight` times
+    is taken off, from `prior` on (nowhere where the weight is 0). `distinct` [n_cells] marks the cells
+    that add up to the mass.
     """
 
     name: str
@@ -28,14 +29,15 @@ class Asked:
     n_options: int
     first: int
     prior: int
+    weight: float
     distinct: BoolArray
     temperature: float
 
     def answer(self, cells: LogProbabilities, formula: Confidence) -> Answer:
         """The answer, from the log-probabilities [n] of all cells of the plan."""
         scores = own = self._block(cells, self.first)
-        if self.prior >= 0:
-            scores = own - self._block(cells, self.prior)
+        if self.weight:
+            scores = own - self.weight * self._block(cells, self.prior)
         probabilities = softmax(scores / self.temperature).mean(axis=0)
         counted = np.where(self.distinct.reshape(own.shape), np.exp(own), 0.0)
         mass = min(1.0, float(counted.sum(axis=1).mean()))

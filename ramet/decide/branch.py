@@ -49,7 +49,7 @@ def grow(prompts: Sequence[Ids], replies: Sequence[Sequence[Ids]], end: int | No
     """A branch from the ids of each order's prompt and of each option's reply in it.
 
     The first token of every reply is read from the prompt's last row. What follows it, the other
-    tokens and `end` (None: a reply need not end), is read from a segment of the reply's own.
+    tokens and `end` (None: a label, which need not end the reply), is read from a segment of the reply's own.
     """
     growth = _Growth()
     for prompt, options in zip(prompts, replies, strict=True):

@@ -14,7 +14,7 @@ from ramet.decide.recent import Recent
 from ramet.decide.reply import ReplyStart
 from ramet.decide.settings import DecideSettings, Temperatures
 from ramet.errors import CheckpointError
-from ramet.request import DecisionRequest, Method, Noul, Question, as_json
+from ramet.request import DecisionRequest, Method, Question, as_json
 from ramet.text.chat import Frame
 from ramet.text.tokenizer import Tokenizer
 
@@ -32,8 +32,9 @@ class Decider:
         self.settings = settings
         self._tokenizer = tokenizer
         self._frame = frame
-        self._start = ReplyStart.of(tokenizer, frame)
-        self._labels = Labels(tokenizer, self._start)
+        start = ReplyStart.of(tokenizer, frame)
+        self._cue = start.cue(tokenizer, frame)
+        self._labels = Labels(tokenizer, start)
         self._recent: Recent[Form, Branch] = Recent(settings.cached_entries)
         if settings.method == "letters" and not self._labels.complete:
             raise CheckpointError(
@@ -46,12 +47,12 @@ class Decider:
         state = as_json(request.state)
         method = request.x_method or self.settings.method
         forms = [self._form(q, method, request.x_debias, f"questions.{name}") for name, q in request.questions.items()]
-        priors = [method == "options" and self._has_prior(q) for q in request.questions.values()]
+        weights = [self._prior_weight(question, method) for question in request.questions.values()]
         boughs = [self._bough(state, forms)]
-        if any(priors):
-            boughs.append(self._bough("", [form for form, prior in zip(forms, priors, strict=True) if prior]))
+        if any(weights):
+            boughs.append(self._bough("", [form for form, weight in zip(forms, weights, strict=True) if weight]))
         tree, trunk, cells = assemble(self._frame.head, boughs)
-        asked = _asked(request, boughs[0].branches, priors, self.settings.temperature.but(request.x_temperature))
+        asked = _asked(request, weights, boughs[0].branches, self.settings.temperature.but(request.x_temperature))
         return Plan(tree, trunk, cells, asked, request.x_confidence)
 
     def _form(self, question: Question, method: Method, n_orders: int, field: str) -> Form:
@@ -59,9 +60,8 @@ class Decider:
             return letters.form(question, self._labels, n_orders, field)
         return options.form(question, self.settings.scored, field)
 
-    def _has_prior(self, question: Question) -> bool:
-        kind = "choice" if options.described(question) and isinstance(question, Noul) else question.type
-        return kind in self.settings.prior
+    def _prior_weight(self, question: Question, method: Method) -> float:
+        return options.prior_weight(question, self.settings.prior) if method == "options" else 0.0
 
     def _bough(self, state: str, forms: Sequence[Form]) -> Bough:
         """A trunk that ends behind the state, and each form's branch; joined, their ids are those of whole prompts."""
@@ -84,24 +84,24 @@ class Decider:
         return branch
 
     def _grown(self, form: Form, suffixes: Sequence[Sequence[int]]) -> Branch:
-        prompts = [[*ids, *self._frame.tail] for ids in suffixes]
+        tail = self._frame.tail
         if form.labels:
-            return grow(prompts, [[(label,) for label in order] for order in form.labels], end=None)
-        replies = [self._start.encode(self._tokenizer, text) for text in form.replies]
-        return grow(prompts, [replies], end=self._frame.end)
+            labels = [[(label,) for label in order] for order in form.labels]
+            return grow([[*ids, *tail] for ids in suffixes], labels, end=None)
+        replies = [self._tokenizer.encode(f" {text}") for text in form.replies]
+        return grow([[*ids, *tail, *self._cue] for ids in suffixes], [replies], self._frame.end)
 
 
 def _asked(
-    request: DecisionRequest, branches: Sequence[Branch], priors: Sequence[bool], temperatures: Temperatures
+    request: DecisionRequest, weights: Sequence[float], branches: Sequence[Branch], temperatures: Temperatures
 ) -> tuple[Asked, ...]:
     """Where each question's cells are: those under the state in the order asked, then the priors' in that order."""
     found, first = [], 0
     prior = sum(branch.n_cells for branch in branches)
-    for (name, question), branch, has_prior in zip(request.questions.items(), branches, priors, strict=True):
+    for (name, question), weight, branch in zip(request.questions.items(), weights, branches, strict=True):
         temperature: float = getattr(temperatures, question.type)
-        place = prior if has_prior else -1
         orders, count = branch.n_orders, branch.n_options
-        found.append(Asked(name, question, orders, count, first, place, branch.distinct, temperature))
+        found.append(Asked(name, question, orders, count, first, prior, weight, branch.distinct, temperature))
         first += branch.n_cells
-        prior += branch.n_cells if has_prior else 0
+        prior += branch.n_cells if weight else 0
     return tuple(found)

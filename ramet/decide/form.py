@@ -19,10 +19,6 @@ class Form:
     replies: tuple[str, ...] = ()
 
     @property
-    def n_options(self) -> int:
-        return len(self.labels[0]) if self.labels else len(self.replies)
-
-    @property
     def n_characters(self) -> int:
         """What it weighs when kept, in characters."""
         return sum(map(len, self.prompts)) + sum(map(len, self.replies))

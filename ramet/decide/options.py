@@ -1,10 +1,17 @@
-"""The method "options": each option's own text scored as the whole reply, end included."""
+"""The method "options": each option's own text scored as a reply, options not listed in the prompt.
+
+The reply is ``Answer:``, a space and the option's text, whose ids are those of the space and the text
+encoded by themselves, whatever stands before. Its score is the sum of its tokens' log-probabilities
+and of that of the reply's end, so that an option cannot win by being the beginning of another, less
+a part of the same sum after an empty state: the no-context prior, which pays for an option's length
+and wording. Taken off whole it would leave nothing of a question that needs no state.
+"""
 
 from __future__ import annotations
 
 from ramet.decide import prompt
 from ramet.decide.form import Form
-from ramet.decide.settings import Scored
+from ramet.decide.settings import PriorWeights, Scored
 from ramet.errors import InvalidRequest
 from ramet.request import Choice, Noul, Outcomes, Question, Score, Text, as_json, is_blank
 
@@ -12,17 +19,17 @@ from ramet.request import Choice, Noul, Outcomes, Question, Score, Text, as_json
 def form(question: Question, scored: Scored, field: str) -> Form:
     """A question in words: its instructions alone, and the text of each option as a reply.
 
-    A choice's option is its description, its name or both, as `scored` says, and its name where it
-    has no description. A noul with both outcomes described compares the descriptions, else "Yes"
-    and "No", with the one described outcome said in the prompt. Raises InvalidRequest naming an
-    option without text.
+    A choice's option is its description, its name or both, as `scored` says, and its name
+    where it has no description. A noul with both outcomes described compares the descriptions, as a
+    choice does; else "Yes" and "No", with the one described outcome said in the prompt. Raises
+    InvalidRequest naming an option without text.
     """
     asked = prompt.instructions(question)
     if isinstance(question, Score):
         replies = {str(i): as_json(level) for i, level in enumerate(question.criteria)}
     elif isinstance(question, Choice):
         replies = {name: _option(name, text, scored) for name, text in question.criteria.items()}
-    elif described(question):
+    elif len(_outcomes(question)) == 2:
         replies = {side: as_json(text) for side, text in _outcomes(question).items()}
     else:
         replies = {"true": "Yes", "false": "No"}
@@ -34,9 +41,11 @@ def form(question: Question, scored: Scored, field: str) -> Form:
     return Form((asked,), replies=tuple(replies.values()))
 
 
-def described(question: Question) -> bool:
-    """Whether the caller's own texts tell the options apart: always, but for a noul that lacks one."""
-    return not isinstance(question, Noul) or len(_outcomes(question)) == 2
+def prior_weight(question: Question, weights: PriorWeights) -> float:
+    """How much of the prior is taken off a question; a noul with both outcomes described is a choice between them."""
+    described = isinstance(question, Noul) and len(_outcomes(question)) == 2
+    weight: float = getattr(weights, "choice" if described else question.type)
+    return weight
 
 
 def _outcomes(question: Noul) -> dict[str, Text]:

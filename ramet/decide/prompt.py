@@ -13,7 +13,7 @@ from ramet.request import Question, as_json, is_blank
 from ramet.text.chat import Frame
 
 QUESTION = "Question:"
-ANSWER = "\nAnswer:"  # ends the prompt of a model without a chat template, where nothing else begins the reply
+ANSWER = "Answer:"  # begins an option's reply, and ends the prompt of a model without a chat template
 
 # asked where a question has no instructions of its own
 DEFAULTS = {"noul": "Is it true?", "choice": "Which option fits best?", "score": "Which level fits best?"}
@@ -25,15 +25,15 @@ CLOSINGS = {
 
 
 def trunk_text(frame: Frame, state: str) -> str:
-    """What the prompt holds from the frame's head to the cut, the state inside."""
-    content = f"{state}\n\n{QUESTION}"
+    """What the prompt holds from the frame's head to the cut, the state inside; an empty state leaves no blank line."""
+    content = f"{state}\n\n{QUESTION}" if state else QUESTION
     text: str = frame.opening + (content.lstrip() if frame.trims else content)
     return text
 
 
 def suffix_text(frame: Frame, words: str) -> str:
     """What the prompt holds from the cut to the frame's tail. `words` must not be blank."""
-    content = f" {words}" if frame.tail else f" {words}{ANSWER}"
+    content = f" {words}" if frame.tail else f" {words}\n{ANSWER}"
     text: str = (content.rstrip() if frame.trims else content) + frame.closing
     return text
 

@@ -1,4 +1,4 @@
-"""Where a reply begins, and which ids a reply's text has there."""
+"""Where a reply begins, and which ids its first text has there."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ramet.text.tokenizer import Tokenizer
 class ReplyStart:
     """The text `before` a reply since the last control token, its `ids`, and the `lead` that a reply begins with.
 
-    The lead is a space where the reply goes on in a line of text, as behind the ``Answer:`` of a
-    plain prompt, and nothing where it begins a line or follows a control token.
+    The lead is a space where the reply goes on in a line of text, as behind a plain prompt, and
+    nothing where it begins a line or follows a control token.
     """
 
     before: str
@@ -26,7 +26,7 @@ class ReplyStart:
         """The start that a frame's tail leads to; for an empty tail, what a plain prompt ends with."""
         control = set(tokenizer.control.values())
         last = max((i for i, token in enumerate(frame.tail) if token in control), default=-1)
-        ids = frame.tail[last + 1 :] if frame.tail else tuple(tokenizer.encode(ANSWER + frame.closing))
+        ids = frame.tail[last + 1 :] if frame.tail else tuple(tokenizer.encode(f"\n{ANSWER}{frame.closing}"))
         before = tokenizer.decode(ids)
         return cls(before, ids, " " if before and not before[-1].isspace() else "")
 
@@ -35,6 +35,6 @@ class ReplyStart:
         ids = tuple(tokenizer.encode(self.before + self.lead + text))
         return ids[-1] if ids[:-1] == self.ids else None
 
-    def encode(self, tokenizer: Tokenizer, text: str) -> list[int]:
-        """The ids of a reply, encoded apart from the prompt: one rule for every option, whatever the prompt ends in."""
-        return tokenizer.encode(self.lead + text)
+    def cue(self, tokenizer: Tokenizer, frame: Frame) -> list[int]:
+        """Ids of the ``Answer:`` that an option's text follows behind a space; none where the prompt ends in it."""
+        return tokenizer.encode(self.lead + ANSWER) if frame.tail else []

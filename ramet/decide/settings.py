@@ -8,7 +8,6 @@ from typing import Literal
 
 from ramet.request import Method, Temperature
 
-QuestionType = Literal["noul", "choice", "score"]
 Scored = Literal["name", "description", "both"]
 
 
@@ -30,22 +29,39 @@ class Temperatures:
         """These with a request's put over them: one for all types, or some by type."""
         if asked is None:
             return self
-        return replace(self, **(asked if isinstance(asked, dict) else {"noul": asked, "choice": asked, "score": asked}))
+        if isinstance(asked, dict):
+            return replace(self, **asked)
+        return Temperatures(noul=asked, choice=asked, score=asked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorWeights:
+    """How much of an option's no-context prior is taken off its log-probability, from 0 (none) to 1 (all of it)."""
+
+    noul: float = 0.0
+    choice: float = 0.9
+    score: float = 0.9
+
+    def __post_init__(self) -> None:
+        for name in ("noul", "choice", "score"):
+            value: float = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise ValueError(f"prior.{name} is {value}; it must be from 0 to 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecideSettings:
     """`method`: "letters" lists the options under labels and reads the label; "options" scores each option's own text.
 
-    For "options" alone: `prior` names the question types whose no-context prior is taken off (a
-    noul whose outcomes are both described counts as a choice), and `scored` says which text of a
-    choice's option is scored where it has a description. `cached_entries` bounds the questions kept
-    ready for the next request that asks them, in array entries and characters (4 bytes each, about).
+    For "options" alone: `prior` (a noul whose outcomes are both described takes a choice's), and
+    `scored`, which text of a choice's option is scored where it has a description. `cached_entries`
+    bounds the questions kept ready for the next request that asks them, in array entries and
+    characters (4 bytes each, about).
     """
 
     method: Method = "letters"
     temperature: Temperatures = field(default_factory=Temperatures)
-    prior: frozenset[QuestionType] = frozenset({"choice"})
+    prior: PriorWeights = field(default_factory=PriorWeights)
     scored: Scored = "description"
     cached_entries: int = 1 << 22
 
@@ -53,10 +69,14 @@ class DecideSettings:
 def settings_for(name: str, *, method: Method | None = None, chat: bool = True) -> DecideSettings:
     """The settings of a model by its name and whether it has a chat template.
 
-    Letters need a model that follows instructions: SmolLM2 picks the first letter whatever it
-    reads, and a base model has learnt no such thing, so these score the options' own text.
-    `method` overrides that choice.
+    Letters need a model that follows instructions. SmolLM2 picks the first letter whatever it reads,
+    and a base model has learnt no such thing, so these score the options' own text. `method`
+    overrides that choice.
     """
-    small = "smollm" in name.lower()
-    settings = DecideSettings(method="options" if small or not chat else "letters")
+    settings = DecideSettings(method="letters" if chat else "options")
+    if "smollm" in name.lower():
+        settings = DecideSettings(method="options", temperature=_SMOLLM)
     return settings if method is None else replace(settings, method=method)
+
+
+_SMOLLM = Temperatures(choice=1.5, score=8.0)  # measured: at 1 it is far too sure of itself (docs/quality.md)

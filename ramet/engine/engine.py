@@ -17,13 +17,14 @@ import torch
 from ramet.cache.kv import PagedKeyValues, bytes_a_page
 from ramet.cache.pages import Pages
 from ramet.decide.decider import Decider, Plan
-from ramet.engine.load import load_model
+from ramet.decide.settings import settings_for
+from ramet.engine.load import load_model, open_known
 from ramet.engine.runner import Runner
 from ramet.engine.scheduler import Batch, Job, Scheduler
 from ramet.engine.settings import DTYPES, PAGE_SIZE, EngineSettings
 from ramet.errors import Cancelled, EngineFault, InvalidRequest, Overloaded, RequestTooLong
 from ramet.layers.decoder import Decoder
-from ramet.request import Decision, DecisionRequest, Timing, Usage
+from ramet.request import Decision, DecisionRequest, Method, Timing, Usage
 from ramet.tree import WHOLE, Reads, Tree
 
 MAX_FAILURES = 3  # rounds of one job in a row that fail before the engine calls itself broken
@@ -36,7 +37,8 @@ class Engine:
     """
 
     def __init__(self, name: str, model: Decoder, decider: Decider, settings: EngineSettings) -> None:
-        assert settings.max_round_tokens and settings.cache_bytes
+        assert settings.max_round_tokens
+        assert settings.cache_bytes
         self.name, self.decider, self.settings = name, decider, settings
         self.shape = model.shape
         self.fault: EngineFault | None = None
@@ -54,7 +56,7 @@ class Engine:
 
     @classmethod
     def load(
-        cls, source: str | Path, *, name: str | None = None, method: str | None = None, **settings: Any
+        cls, source: str | Path, *, name: str | None = None, method: Method | None = None, **settings: Any
     ) -> Engine:
         """Load a model: "smollm2", a checkpoint's directory, a GGUF file, or a hub id ("owner/name").
 
@@ -62,14 +64,13 @@ class Engine:
         "options". The others are EngineSettings' fields, device="auto", dtype="auto" and so on.
         Raises CheckpointError, InvalidRequest for a setting out of range.
         """
-        from ramet.decide.settings import settings_for
-        from ramet.weights import open_checkpoint
-
         resolved = EngineSettings(**settings).resolved()
         assert resolved.threads
         torch.set_num_threads(resolved.threads)
-        checkpoint = open_checkpoint(source)
-        decider = Decider(checkpoint.tokenizer(), checkpoint.frame(), settings_for(checkpoint.name, method=method))
+        checkpoint = open_known(source)
+        frame = checkpoint.frame()
+        asking = settings_for(checkpoint.name, method=method, chat=bool(frame.tail))
+        decider = Decider(checkpoint.tokenizer(), frame, asking)
         return cls(name or checkpoint.name, load_model(checkpoint, resolved), decider, resolved)
 
     def decide(
@@ -190,7 +191,7 @@ class Engine:
         shape, settings, pages = self.shape, self.settings, self._scheduler.pages
         most = self._scheduler.max_round_tokens
         for name, ids in (("tokens", tree.tokens), ("reads.columns", tree.columns)):
-            if len(ids) and not (0 <= int(ids.min()) and int(ids.max()) < shape.vocab_size):
+            if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= shape.vocab_size):
                 raise InvalidRequest(f"ids run from 0 to {shape.vocab_size - 1}", field=name)
         if tree.n_tokens > settings.max_request_tokens:
             raise RequestTooLong(
@@ -285,9 +286,7 @@ class Engine:
 
     def _decision(self, plan: Plan, job: Job, reads: Reads, started: float) -> Decision:
         now = time.perf_counter()
-        usage = Usage(
-            input_tokens=plan.tree.n_tokens, output_tokens=plan.n_questions, x_cached_tokens=job.n_cached
-        )
+        usage = Usage(input_tokens=plan.tree.n_tokens, output_tokens=plan.n_questions, x_cached_tokens=job.n_cached)
         timing = Timing(
             plan_ms=(job.queued_at - started) * 1e3,
             queue_ms=(job.started_at - job.queued_at) * 1e3,

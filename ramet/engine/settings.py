@@ -9,7 +9,6 @@ import psutil
 import torch
 
 from ramet.errors import InvalidRequest
-from ramet.request import Method
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 PAGE_SIZE = 32

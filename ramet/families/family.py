@@ -9,7 +9,17 @@ from typing import Any
 from ramet.errors import CheckpointError
 from ramet.layers.decoder import Shape
 
-Plan = dict[str, tuple[str, ...]]  # our name -> the checkpoint's names, joined along their first dimension
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """The checkpoint's parameters that make one of ours, laid one behind the other along the first dimension, and
+    the shape that they must come to."""
+
+    parts: tuple[str, ...]
+    shape: tuple[int, ...]
+
+
+Plan = dict[str, Weight]  # by our name
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +62,40 @@ def dense_shape(config: Any, *, qk_norm: bool) -> Shape:
 
 
 def dense_plan(shape: Shape) -> Plan:
-    """Parameter names of Llama-like checkpoints; "head" is left out where the checkpoint ties it."""
-    plan: Plan = {"embedding": ("model.embed_tokens.weight",), "final_norm": ("model.norm.weight",)}
+    """Parameters of Llama-like checkpoints. One that does not tie its head has "head" besides (`head_weight`)."""
+    vocabulary, hidden = shape.vocab_size, shape.hidden_size
+    plan = {
+        "embedding": Weight(("model.embed_tokens.weight",), (vocabulary, hidden)),
+        "final_norm": Weight(("model.norm.weight",), (hidden,)),
+    }
     for i in range(shape.n_layers):
-        layer = f"model.layers.{i}"
-        plan[f"{i}.input_norm"] = (f"{layer}.input_layernorm.weight",)
-        plan[f"{i}.mlp_norm"] = (f"{layer}.post_attention_layernorm.weight",)
-        for ours, theirs in _PRODUCTS.items():
-            plan[f"{i}.{ours}"] = tuple(f"{layer}.{name}.weight" for name in theirs)
-            if shape.mlp_bias if theirs[0].startswith("mlp") else shape.attention_bias:
-                plan[f"{i}.{ours}_bias"] = tuple(f"{layer}.{name}.bias" for name in theirs)
-        if shape.qk_norm:
-            plan[f"{i}.q_norm"] = (f"{layer}.self_attn.q_norm.weight",)
-            plan[f"{i}.k_norm"] = (f"{layer}.self_attn.k_norm.weight",)
+        plan.update({f"{i}.{name}": weight for name, weight in _layer(shape, f"model.layers.{i}").items()})
     return plan
 
 
-_PRODUCTS = {
-    "q_proj": ("self_attn.q_proj",),
-    "kv_proj": ("self_attn.k_proj", "self_attn.v_proj"),
-    "o_proj": ("self_attn.o_proj",),
-    "gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
-    "down_proj": ("mlp.down_proj",),
-}
+def head_weight(shape: Shape) -> Weight:
+    """The head of a checkpoint that has one of its own."""
+    return Weight(("lm_head.weight",), (shape.vocab_size, shape.hidden_size))
+
+
+def _layer(shape: Shape, at: str) -> Plan:
+    hidden, inner = shape.hidden_size, shape.intermediate_size
+    heads, kv_heads = shape.n_heads * shape.head_dim, shape.n_kv_heads * shape.head_dim
+    attention = {
+        "q_proj": (("q_proj",), heads, hidden),
+        "kv_proj": (("k_proj", "v_proj"), 2 * kv_heads, hidden),
+        "o_proj": (("o_proj",), hidden, heads),
+    }
+    mlp = {"gate_up_proj": (("gate_proj", "up_proj"), 2 * inner, hidden), "down_proj": (("down_proj",), hidden, inner)}
+    plan = {
+        "input_norm": Weight((f"{at}.input_layernorm.weight",), (hidden,)),
+        "mlp_norm": Weight((f"{at}.post_attention_layernorm.weight",), (hidden,)),
+    }
+    for module, products, bias in (("self_attn", attention, shape.attention_bias), ("mlp", mlp, shape.mlp_bias)):
+        for name, (parts, n_out, n_in) in products.items():
+            plan[name] = Weight(tuple(f"{at}.{module}.{part}.weight" for part in parts), (n_out, n_in))
+            if bias:
+                plan[f"{name}_bias"] = Weight(tuple(f"{at}.{module}.{part}.bias" for part in parts), (n_out,))
+    for name in ("q_norm", "k_norm") if shape.qk_norm else ():
+        plan[name] = Weight((f"{at}.self_attn.{name}.weight",), (shape.head_dim,))
+    return plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ramet.errors import CheckpointError, InvalidRequest
@@ -62,7 +62,7 @@ def frame(tokenizer: Tokenizer, template: str | None) -> Frame:
     expected = {text: tokenizer.encode_rendered(whole) for text, whole in wholes.items()}
     for opening, closing in _joins(before[cut:], after[:stop]):
         found = Frame(tuple(head), opening, closing, tuple(tail), end, trims)
-        if all(found.prompt(tokenizer, text) == ids for text, ids in expected.items()):
+        if _holds(found, tokenizer, expected):
             return found
     raise CheckpointError("chat template: the content's tokens depend on the text around it, so no frame holds for all")
 
@@ -71,9 +71,10 @@ def _plain_frame(tokenizer: Tokenizer) -> Frame:
     if not tokenizer.eos:
         raise CheckpointError("the tokenizer names no end token: set eos_token in tokenizer_config.json")
     head = () if tokenizer.bos is None else (tokenizer.bos,)
+    expected = {text: [*head, *tokenizer.encode_rendered(text)] for text in _CONTENTS}
     for opening, _ in _joins("", ""):
         found = Frame(head, opening, "", (), tokenizer.eos[0], trims=False)
-        if all(found.prompt(tokenizer, text) == [*head, *tokenizer.encode_rendered(text)] for text in _CONTENTS):
+        if _holds(found, tokenizer, expected):
             return found
     raise CheckpointError("the tokenizer changes the start of a text in a way that no frame can write")
 
@@ -109,6 +110,16 @@ def _end(tokenizer: Tokenizer, chat: ChatTemplate) -> int:
     if not tokenizer.eos:
         raise CheckpointError("chat template: it ends no reply, and the tokenizer names no end token; set eos_token")
     return tokenizer.eos[0]
+
+
+def _holds(found: Frame, tokenizer: Tokenizer, expected: Mapping[str, list[int]]) -> bool:
+    """Whether the frame gives the ids expected of each content.
+
+    Where the opening is but the space that a vocabulary puts before each text, it puts none before a text that begins
+    with one; the frame still does, so that the content's own space is kept.
+    """
+    texts = [text for text in expected if found.opening != " " or not text.startswith(" ")]
+    return all(found.prompt(tokenizer, text) == expected[text] for text in texts)
 
 
 def _joins(opening: str, closing: str) -> Iterator[tuple[str, str]]:

@@ -30,14 +30,14 @@ def resolve_tying(
         raise CheckpointError(f"{where}: no tensor is named ...{_EMBEDDING}; this is no causal language model")
     if HEAD not in names:
         if not config.tie_word_embeddings:
-            warnings.warn(f"{where}: the files hold no {HEAD}, so the embedding serves as head, though config.json "
-                          "says tie_word_embeddings false", stacklevel=2)
+            text = f"the files hold no {HEAD}, so the embedding serves as head, though config.json says otherwise"
+            warnings.warn(f"{where}: {text} (tie_word_embeddings false)", stacklevel=2)
         config.tie_word_embeddings = True
         return names
     if config.tie_word_embeddings:
         if torch.equal(tensor(HEAD), tensor(embeddings[0])):
             return names - {HEAD}
-        warnings.warn(f"{where}: {HEAD} differs from the embedding, so it is used, though config.json says "
-                      "tie_word_embeddings true", stacklevel=2)
+        text = f"{HEAD} differs from the embedding, so it is used, though config.json says otherwise"
+        warnings.warn(f"{where}: {text} (tie_word_embeddings true)", stacklevel=2)
     config.tie_word_embeddings = False
     return names

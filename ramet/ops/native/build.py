@@ -129,8 +129,8 @@ def _wait(jobs: list[tuple[Path, subprocess.Popen[str]]]) -> None:
         raise BuildError(f"the compiler took more than {_TIMEOUT_S} s") from e
     finally:
         for _, job in jobs:
-            if job.poll() is None:
-                job.kill()
+            job.kill()  # nothing happens to one that has ended
+            if job.stdout and not job.stdout.closed:
                 job.communicate()
 
 

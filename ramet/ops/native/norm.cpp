@@ -85,8 +85,9 @@ void rotate(S* qkv, int64_t stride, const float* rotation, int n_heads, int n_kv
 
 INLINE Vec silu(Vec x) {
     Vec t = x * -1.44269504f;
-    t = t > 126.0f ? splat(126.0f) : t;
-    return x * reciprocal(exp2(t) + 1.0f);
+    IVec vanishes = t > 126.0f;  // less than 2^-119, and beyond the range of exp2
+    Vec factor = reciprocal(exp2(vanishes ? Vec{} : t) + 1.0f);
+    return x * (vanishes ? Vec{} : factor);
 }
 
 template <class S>

@@ -31,8 +31,7 @@ def rotate(
     GPT-NeoX and transformers). q_norm, k_norm [D] float32 (Qwen3). Returns q [T, Hq, D], k and v [T, Hk, D]; may
     work in place, so qkv must not be used afterwards.
     """
-    n_rows = qkv.shape[0]
-    heads = qkv.view(n_rows, n_heads + 2 * n_kv_heads, -1)
+    heads = qkv.unflatten(1, (n_heads + 2 * n_kv_heads, -1))
     q, k, v = heads.split([n_heads, n_kv_heads, n_kv_heads], 1)
     return _turn(q, rotation, q_norm, eps), _turn(k, rotation, k_norm, eps), v
 

@@ -1,0 +1,123 @@
+"""Reading the vocabulary on the CPU against its reference in float64, by both paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from ramet.ops import native
+from ramet.ops.head import cpu, reference
+from ramet.round import Stream, Unit, pack
+from ramet.tree import Read, Segment, Tree
+
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-5}  # sums are float32 in both
+
+
+@pytest.fixture(params=["compiled", "plain"], autouse=True)
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    found = native.library() if request.param == "compiled" else None
+    if found is None and request.param == "compiled":
+        pytest.skip(f"no compiled kernels here: {native.status()[1]}")
+    monkeypatch.setattr(cpu, "library", lambda: found)
+    torch.use_deterministic_algorithms(True)  # torch.empty is NaN
+    yield str(request.param)
+    torch.use_deterministic_algorithms(False)
+
+
+def reading(rng: np.random.Generator, rows: int, vocab_size: int, *, normalize: float = 0.5) -> Stream:
+    """`rows` rows of one segment, some read twice and in no order, with duplicate columns."""
+    order = [*rng.permutation(rows).tolist(), *rng.integers(0, rows, rows // 3).tolist()]
+    columns = rng.integers(0, vocab_size, (len(order), 9)).astype(np.int32)
+    columns[:, 1] = columns[:, 0]
+    columns[0, :2] = 0, vocab_size - 1
+    reads = [Read(columns[i, : rng.integers(1, 9)], row, bool(rng.random() < normalize)) for i, row in enumerate(order)]
+    tree = Tree.of([Segment(np.zeros(rows, np.int32), reads=reads)])
+    none = np.zeros(0, np.int32)
+    return pack([Unit(tree, none, 0, none)]).on(torch.device("cpu"))
+
+
+def expected(hidden: torch.Tensor, weight: torch.Tensor, stream: Stream) -> tuple[torch.Tensor, torch.Tensor]:
+    logits = hidden.double() @ weight.double().T
+    row = torch.repeat_interleave(stream.read_index.long(), stream.offsets.diff().long())
+    norms = logits.logsumexp(-1).masked_fill(stream.normalize == 0, torch.nan)
+    return logits[row, stream.columns.long()], norms[stream.read_index.long()]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 12, 63, 65])
+@pytest.mark.parametrize(("vocab_size", "width"), [(1, 16), (1000, 63), (4097, 64), (20000, 130)])
+def test_read(dtype: torch.dtype, rows: int, vocab_size: int, width: int) -> None:
+    rng = np.random.default_rng(rows)
+    stream = reading(rng, rows, vocab_size)
+    hidden, weight = torch.randn(rows, width).to(dtype), torch.randn(vocab_size, width).to(dtype)
+    found = cpu.read(hidden, cpu.prepare(weight), stream)
+    for a, b in zip(found, expected(hidden, weight, stream), strict=True):
+        assert a.dtype == torch.float32
+        torch.testing.assert_close(a.double(), b, rtol=TOLERANCE[dtype], atol=1e-4, equal_nan=True)
+
+
+def test_the_reference_agrees() -> None:
+    stream = reading(np.random.default_rng(1), 20, 300)
+    hidden, weight = torch.randn(20, 32), torch.randn(300, 32)
+    for a, b in zip(
+        reference.read(hidden, reference.prepare(weight), stream), expected(hidden, weight, stream), strict=True
+    ):
+        torch.testing.assert_close(a.double(), b, rtol=1e-5, atol=1e-4, equal_nan=True)
+
+
+@pytest.mark.parametrize("normalize", [0.0, 1.0])
+def test_nothing_or_everything_normalised(normalize: float) -> None:
+    stream = reading(np.random.default_rng(2), 7, 100, normalize=normalize)
+    _, norms = cpu.read(torch.randn(7, 32), cpu.prepare(torch.randn(100, 32)), stream)
+    assert bool(norms.isnan().all()) == (normalize == 0.0)
+    assert bool(norms.isfinite().all()) == (normalize == 1.0)
+
+
+def test_one_entry_far_above_the_rest() -> None:
+    stream = reading(np.random.default_rng(3), 5, 9000, normalize=1.0)
+    weight = torch.zeros(9000, 16)
+    weight[8191] = 1000.0
+    _, norms = cpu.read(torch.ones(5, 16), cpu.prepare(weight), stream)
+    torch.testing.assert_close(norms, torch.full_like(norms, 16000.0))
+    _, norms = cpu.read(-torch.ones(5, 16), cpu.prepare(weight), stream)
+    torch.testing.assert_close(norms, torch.full_like(norms, float(np.log(8999))))
+
+
+def test_nan_spoils_its_row_alone() -> None:
+    stream = reading(np.random.default_rng(4), 9, 500, normalize=1.0)
+    hidden = torch.randn(9, 32)
+    hidden[3] = torch.nan
+    logits, norms = cpu.read(hidden, cpu.prepare(torch.randn(500, 32)), stream)
+    row = torch.repeat_interleave(stream.read_index, stream.offsets.diff())
+    assert torch.equal(logits.isnan(), row == 3)
+    assert torch.equal(norms.isnan(), stream.read_index == 3)
+
+
+@pytest.mark.parametrize("column", [-1, 100])
+def test_a_column_outside_the_vocabulary_is_refused(column: int) -> None:
+    stream = reading(np.random.default_rng(5), 4, 100)
+    stream.columns[3] = column
+    with pytest.raises(IndexError, match="vocabulary"):
+        cpu.read(torch.randn(4, 32), cpu.prepare(torch.randn(100, 32)), stream)
+
+
+def test_preparing_copies_nothing() -> None:
+    weight = torch.randn(100, 32)
+    assert cpu.prepare(weight).weight.data_ptr() == weight.data_ptr()
+
+
+def test_bits_depend_neither_on_threads_nor_on_other_rows(path: str) -> None:
+    found = native.library()
+    if path != "compiled" or found is None:
+        pytest.skip("torch's products promise neither")
+    hidden, weight = torch.randn(70, 66).bfloat16(), torch.randn(9000, 66).bfloat16()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    one = cpu.logsumexp(found, hidden, weight)
+    torch.set_num_threads(2)
+    assert torch.equal(cpu.logsumexp(found, hidden, weight), one)
+    assert torch.equal(cpu.logsumexp(found, hidden[40:43].contiguous(), weight), one[40:43])
+    torch.set_num_threads(before)
