@@ -1,14 +1,14 @@
 """Every error that Ramet raises on purpose.
 
-    RametError
-    ├── RequestError            the caller can mend it; `field` names where
-    │   ├── InvalidRequest      422  wrong shape or value
-    │   ├── UnknownModel        404  no model of that name is served
-    │   ├── RequestTooLong      413  more tokens than the model or the limits take
-    │   └── Overloaded          429  the queue is full; `retry_after_s` says when to try again
-    ├── Cancelled               499  the caller went away or closed the engine
-    ├── CheckpointError         —    a model's files are missing, unknown or do not fit
-    └── EngineFault             503  the engine itself failed; /health turns bad
+RametError
+├── RequestError            the caller can mend it; `field` names where
+│   ├── InvalidRequest      422  wrong shape or value
+│   ├── UnknownModel        404  no model of that name is served
+│   ├── RequestTooLong      413  more tokens than the model or the limits take
+│   └── Overloaded          429  the queue is full; `retry_after_s` says when to try again
+├── Cancelled               499  the caller went away or closed the engine
+├── CheckpointError         —    a model's files are missing, unknown or do not fit
+└── EngineFault             503  the engine itself failed; /health turns bad
 """
 
 from __future__ import annotations

@@ -126,9 +126,18 @@ _NUMBER = {"type": "number", "minimum": TEMPERATURES[0], "maximum": TEMPERATURES
 Temperature = Annotated[
     dict[Literal["noul", "choice", "score"], float] | float,
     PlainValidator(_check_temperature),
-    WithJsonSchema({"anyOf": [_NUMBER, {
-        "type": "object", "properties": dict.fromkeys(QUESTION_TYPES, _NUMBER), "additionalProperties": False,
-    }]}),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _NUMBER,
+                {
+                    "type": "object",
+                    "properties": dict.fromkeys(QUESTION_TYPES, _NUMBER),
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
 ]
 
 
@@ -200,7 +209,10 @@ class DecisionRequest(BaseModel):
         "of each option's own text. The model's own method when absent.",
     )
     x_debias: int = Field(
-        default=1, ge=1, le=16, strict=True,
+        default=1,
+        ge=1,
+        le=16,
+        strict=True,
         description="Average over so many cyclic orders of the options, in the same pass.",
     )
     x_temperature: Temperature | None = Field(

@@ -16,10 +16,27 @@ from import_graph import reached
 from live_server import LiveServer, live_server
 from stub_engine import StubEngine
 
+from ramet.request import Method
 from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
 
-ENGINES: dict[str, Callable[[], Served]] = {"stub": StubEngine}  # what the clients' tests run against
+
+def _real(method: Method) -> Callable[[], Served]:
+    """Loads the engine on a tiny random model, when asked to: the stub's tests run without torch."""
+
+    def load() -> Served:
+        from tiny_engine import tiny_engine
+
+        return tiny_engine(method=method)
+
+    return load
+
+
+ENGINES: dict[str, Callable[[], Served]] = {  # what the clients' tests run against
+    "stub": StubEngine,
+    "letters": _real("letters"),
+    "options": _real("options"),
+}
 
 
 class Serve(Protocol):
@@ -31,8 +48,14 @@ class Serve(Protocol):
 @pytest.fixture(scope="session", params=list(ENGINES))
 def live(request: pytest.FixtureRequest) -> Iterator[LiveServer]:
     """A server with the default settings, once for every engine."""
-    with live_server(ENGINES[request.param]()) as server:
-        yield server
+    if request.param != "stub" and request.config.getoption("--without-torch"):
+        pytest.skip("the real engine needs torch")
+    engine = ENGINES[request.param]()
+    try:
+        with live_server(engine) as server:
+            yield server
+    finally:
+        engine.close()
 
 
 @pytest.fixture

@@ -102,9 +102,7 @@ def _answer(request: DecisionRequest, question: Question) -> Answer:
         probabilities = dict(zip(question.criteria, _distribution(request, question, question.criteria), strict=True))
         choice = max(probabilities, key=lambda name: probabilities[name])
         confidence = _choice_confidence(list(probabilities.values()))
-        return ChoiceAnswer(
-            choice=choice, confidence=confidence, probabilities=probabilities, x_label_mass=LABEL_MASS
-        )
+        return ChoiceAnswer(choice=choice, confidence=confidence, probabilities=probabilities, x_label_mass=LABEL_MASS)
     levels = dict(zip(map(str, range(len(question.criteria))), question.criteria, strict=True))
     numbers = _distribution(request, question, levels)
     return ScoreAnswer(

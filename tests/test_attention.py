@@ -116,7 +116,7 @@ def poisoned() -> Iterator[None]:
     """`torch.empty` is NaN, and so is what the kernel's own working memory holds from the call before."""
     before = torch.get_num_threads()
     torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     if native.library() is not None:
         spoilt = scene(np.random.default_rng(0), [chain(300, 300)], [100], heads=(6, 2), head_dim=64)
         spoilt.q[:], spoilt.k[:], spoilt.v[:] = torch.nan, torch.nan, torch.nan

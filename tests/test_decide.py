@@ -32,8 +32,14 @@ PREFIXES = ["all", "all, on Friday", "all, on Friday, in cash"]
 def model() -> LlamaForCausalLM:
     torch.manual_seed(7)
     config = LlamaConfig(
-        vocab_size=TOKENIZER.vocab_size, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=4096, initializer_range=0.4,
+        vocab_size=TOKENIZER.vocab_size,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=4096,
+        initializer_range=0.4,
     )
     return LlamaForCausalLM(config).float().eval()
 
@@ -83,12 +89,15 @@ def test_options_are_plain_sums_over_the_whole_reply_and_its_end(model: LlamaFor
     assert found.x_label_mass == pytest.approx(sum(map(math.exp, sums)), rel=1e-4)
 
 
-@pytest.mark.parametrize("question", [
-    choice(instructions="Which?", criteria={"a": "the first one", "b": None, "🦩": "the first one, twice"}),
-    {"type": "score", "instructions": "Which?", "criteria": ["low", {"level": "high"}, "low"]},
-    {"type": "noul", "instructions": "Which?", "criteria": {"true": "it is so", "false": "it is not so"}},
-    {"type": "noul", "instructions": "Which?"},
-])
+@pytest.mark.parametrize(
+    "question",
+    [
+        choice(instructions="Which?", criteria={"a": "the first one", "b": None, "🦩": "the first one, twice"}),
+        {"type": "score", "instructions": "Which?", "criteria": ["low", {"level": "high"}, "low"]},
+        {"type": "noul", "instructions": "Which?", "criteria": {"true": "it is so", "false": "it is not so"}},
+        {"type": "noul", "instructions": "Which?"},
+    ],
+)
 @pytest.mark.parametrize("weight", [1.0, 0.9])
 def test_the_prior_is_the_same_question_after_an_empty_state(
     model: LlamaForCausalLM, question: dict[str, Any], weight: float
@@ -96,7 +105,8 @@ def test_the_prior_is_the_same_question_after_an_empty_state(
     prior = PriorWeights(noul=weight, choice=weight, score=weight)
     decider = Decider(TOKENIZER, FRAME, DecideSettings(method="options", prior=prior))
     texts = {
-        "choice": ["the first one", "b", "the first one, twice"], "score": ["low", '{"level": "high"}', "low"],
+        "choice": ["the first one", "b", "the first one, twice"],
+        "score": ["low", '{"level": "high"}', "low"],
         "noul": ["it is so", "it is not so"] if "criteria" in question else ["Yes", "No"],
     }[question["type"]]
     found = answers(model, decider, request("  some state ", q=question | {"x_temperature": 3.0}))["q"]
@@ -151,11 +161,14 @@ no
 Answer with yes or no only."""
 
 
-@pytest.mark.parametrize(("question", "content", "labels"), [
-    (choice(criteria={"x": "the first", "y": None, "z": {"k": "é"}}), CHOICE, "A B C"),
-    ({"type": "score", "instructions": "How much?", "criteria": ["none", "some"]}, SCORE, "0 1"),
-    ({"type": "noul", "instructions": "Is it?", "criteria": {"true": "it is"}}, NOUL, "yes no"),
-])
+@pytest.mark.parametrize(
+    ("question", "content", "labels"),
+    [
+        (choice(criteria={"x": "the first", "y": None, "z": {"k": "é"}}), CHOICE, "A B C"),
+        ({"type": "score", "instructions": "How much?", "criteria": ["none", "some"]}, SCORE, "0 1"),
+        ({"type": "noul", "instructions": "Is it?", "criteria": {"true": "it is"}}, NOUL, "yes no"),
+    ],
+)
 def test_letters_are_the_labels_log_probabilities(
     model: LlamaForCausalLM, question: dict[str, Any], content: str, labels: str
 ) -> None:
@@ -183,7 +196,9 @@ def test_debias_keeps_digits_and_yes_and_no_with_their_meaning() -> None:
     plan = LETTERS.plan(request(q=levels, n={"type": "noul", "instructions": "Is it?"}))
     texts = [TOKENIZER.decode(path_tokens(plan.tree, s)) for s in range(1, len(plan.tree.lengths))]
     assert [text.split("best?\n")[1].split("\nAnswer")[0] for text in texts[:3]] == [
-        "0: none\n1: some\n2: all", "1: some\n2: all\n0: none", "2: all\n0: none\n1: some",
+        "0: none\n1: some\n2: all",
+        "1: some\n2: all\n0: none",
+        "2: all\n0: none\n1: some",
     ]
     assert [text.split("it?\n")[1].split("\nAnswer")[0] for text in texts[3:]] == ["yes\nno", "no\nyes"]
     digits = [TOKENIZER.encode(d)[0] for d in "012"]
@@ -197,7 +212,8 @@ def test_debias_changes_nothing_for_options() -> None:
 
 def test_an_answer_is_the_one_of_its_question_alone(model: LlamaForCausalLM) -> None:
     questions: dict[str, dict[str, Any]] = {
-        "c": choice("a", "b c"), "s": {"type": "score", "criteria": ["low", "high"]},
+        "c": choice("a", "b c"),
+        "s": {"type": "score", "criteria": ["low", "high"]},
         "n": {"type": "noul", "instructions": "Is it?"},
     }
     for decider in (LETTERS, OPTIONS):
@@ -260,11 +276,17 @@ def test_255_options_and_one(model: LlamaForCausalLM, decider: Decider) -> None:
 
 
 def test_the_types_of_answers_and_their_confidence(model: LlamaForCausalLM) -> None:
-    questions = {"c": choice("a", "b"), "s": {"type": "score", "criteria": ["l", "h"]},
-                 "n": {"type": "noul", "instructions": "?"}}
+    questions = {
+        "c": choice("a", "b"),
+        "s": {"type": "score", "criteria": ["l", "h"]},
+        "n": {"type": "noul", "instructions": "?"},
+    }
     found = {
-        formula: answers(model, LETTERS, request(**{k: dict(q) for k, q in questions.items()},
-                                                 x={**choice("a", "b"), "x_confidence": formula}))
+        formula: answers(
+            model,
+            LETTERS,
+            request(**{k: dict(q) for k, q in questions.items()}, x={**choice("a", "b"), "x_confidence": formula}),
+        )
         for formula in ("typesafe", "vllm", "top")
     }
     assert list(map(type, found["top"].values())) == [ChoiceAnswer, ScoreAnswer, NoulAnswer, ChoiceAnswer]
@@ -282,8 +304,10 @@ def test_temperatures_by_type_and_for_all(model: LlamaForCausalLM) -> None:
     plain = answers(model, LETTERS, request(**ask))
     both = answers(model, LETTERS, request(**ask, x=choice("x", x_temperature=2.0)))
     one = answers(model, LETTERS, request(**ask, x=choice("x", x_temperature={"choice": 2.0})))
+
     def odds(p: float) -> float:
         return math.log(p / (1 - p))
+
     assert odds(both["c"].probabilities["a"]) == pytest.approx(odds(plain["c"].probabilities["a"]) / 2)
     assert odds(both["n"].noul) == pytest.approx(odds(plain["n"].noul) / 2)
     assert (one["c"], one["n"]) == (both["c"], plain["n"])

@@ -37,11 +37,14 @@ def test_an_empty_reply_cannot_be_scored() -> None:
     assert LETTERS.plan(ask(Score(criteria=["low", ""]))).n_questions == 1
 
 
-@pytest.mark.parametrize(("question", "words"), [
-    (Noul(criteria=Outcomes(true="it is")), "Is it true?"),
-    (Choice(instructions="", criteria={"a": None}), "Which option fits best?"),
-    (Score(instructions=" \n", criteria=["low"]), "Which level fits best?"),
-])
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        (Noul(criteria=Outcomes(true="it is")), "Is it true?"),
+        (Choice(instructions="", criteria={"a": None}), "Which option fits best?"),
+        (Score(instructions=" \n", criteria=["low"]), "Which level fits best?"),
+    ],
+)
 def test_a_missing_instruction_is_asked_in_fixed_words(question: Question, words: str) -> None:
     for decider in (LETTERS, OPTIONS):
         assert f"Question: {words}" in TOKENIZER.decode(decider.plan(ask(question)).tree.tokens.tolist())
@@ -56,9 +59,14 @@ def test_objects_are_written_as_json() -> None:
         assert '{"k": ["ü"' in text
 
 
-@pytest.mark.parametrize(("scored", "expected"), [
-    ("name", ["a", "b"]), ("description", ["first", "b"]), ("both", ["a: first", "b"]),
-])
+@pytest.mark.parametrize(
+    ("scored", "expected"),
+    [
+        ("name", ["a", "b"]),
+        ("description", ["first", "b"]),
+        ("both", ["a: first", "b"]),
+    ],
+)
 def test_which_text_of_an_option_is_scored(scored: Any, expected: list[str]) -> None:
     decider = Decider(TOKENIZER, FRAME, DecideSettings(method="options", prior=PriorWeights(choice=0), scored=scored))
     tree = decider.plan(ask(Choice(criteria={"a": "first", "b": " "}))).tree
@@ -140,4 +148,3 @@ def test_settings_refuse_a_temperature_that_is_none(value: float) -> None:
 def test_settings_refuse_more_than_the_whole_prior(value: float) -> None:
     with pytest.raises(ValueError, match="score"):
         PriorWeights(score=value)
-

@@ -22,9 +22,12 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     if found is None and request.param == "compiled":
         pytest.skip(f"no compiled kernels here: {native.status()[1]}")
     monkeypatch.setattr(cpu, "library", lambda: found)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # quicker for many small arrays; other numbers are tested below
     torch.use_deterministic_algorithms(True)  # torch.empty is NaN
     yield str(request.param)
     torch.use_deterministic_algorithms(False)
+    torch.set_num_threads(before)
 
 
 def reading(rng: np.random.Generator, rows: int, vocab_size: int, *, normalize: float = 0.5) -> Stream:
@@ -114,10 +117,7 @@ def test_bits_depend_neither_on_threads_nor_on_other_rows(path: str) -> None:
     if path != "compiled" or found is None:
         pytest.skip("torch's products promise neither")
     hidden, weight = torch.randn(70, 66).bfloat16(), torch.randn(9000, 66).bfloat16()
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
     one = cpu.logsumexp(found, hidden, weight)
     torch.set_num_threads(2)
     assert torch.equal(cpu.logsumexp(found, hidden, weight), one)
     assert torch.equal(cpu.logsumexp(found, hidden[40:43].contiguous(), weight), one[40:43])
-    torch.set_num_threads(before)

@@ -19,14 +19,53 @@ from ramet.text.template import ChatTemplate
 from ramet.text.tokenizer import Tokenizer
 
 PIECES = (
-    "", " ", "  ", "\n", "\n\n", "\r\n", "\t", "\u00a0", "\u3000", "\u200b",
-    "a", "Z", "the word", "don't", "42", " 7", ".", ":", "?!", "é", "e\u0301", "\u0301", "\u0323\u0301",
-    "\u0915\u094d\u0937\u093f", "你好", "한국어", "ｱ", "🦩", "👩‍🚀", "🇫🇮", "\ufe0f",
-    "<|im_end|>", "<|im_start|>user\n", "<think>", "</think>", "<|endoftext|>", "<|im", "_end|>",
-    "Question:", "Question", "ĠA", "▁",
+    "",
+    " ",
+    "  ",
+    "\n",
+    "\n\n",
+    "\r\n",
+    "\t",
+    "\u00a0",
+    "\u3000",
+    "\u200b",
+    "a",
+    "Z",
+    "the word",
+    "don't",
+    "42",
+    " 7",
+    ".",
+    ":",
+    "?!",
+    "é",
+    "e\u0301",
+    "\u0301",
+    "\u0323\u0301",
+    "\u0915\u094d\u0937\u093f",
+    "你好",
+    "한국어",
+    "ｱ",
+    "🦩",
+    "👩‍🚀",
+    "🇫🇮",
+    "\ufe0f",
+    "<|im_end|>",
+    "<|im_start|>user\n",
+    "<think>",
+    "</think>",
+    "<|endoftext|>",
+    "<|im",
+    "_end|>",
+    "Question:",
+    "Question",
+    "ĠA",
+    "▁",
 )
-TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=6).map("".join).filter(
-    lambda text: not any("\ud800" <= c <= "\udfff" for c in text)
+TEXTS = (
+    st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=6)
+    .map("".join)
+    .filter(lambda text: not any("\ud800" <= c <= "\udfff" for c in text))
 )
 NO_PRIOR = PriorWeights(choice=0, score=0)
 VOCABULARIES = {"smollm2": smollm2, "qwen": qwen}
@@ -93,8 +132,8 @@ def test_joined_ids_are_those_of_the_whole_prompt(
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_a_callers_text_never_becomes_a_control_token(vocabulary: str) -> None:
     tokenizer, frame, _ = VOCABULARIES[vocabulary]()
-    plain, = ask(tokenizer, frame, "letters", "x", "y")
-    forged, = ask(tokenizer, frame, "letters", "".join(tokenizer.control), "".join(tokenizer.control))
+    (plain,) = ask(tokenizer, frame, "letters", "x", "y")
+    (forged,) = ask(tokenizer, frame, "letters", "".join(tokenizer.control), "".join(tokenizer.control))
     control = set(tokenizer.control.values())
     assert [i for i in forged if i in control] == [i for i in plain if i in control]
 

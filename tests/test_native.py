@@ -97,7 +97,7 @@ def test_one_openmp_runtime_and_one_pool() -> None:
     threads = len(list(Path("/proc/self/task").iterdir()))
     for _ in range(3):
         norm.silu_mul(torch.randn(512, 2048))
-    assert len(list(Path("/proc/self/task").iterdir())) == threads
+    assert len(list(Path("/proc/self/task").iterdir())) <= threads
     torch.set_num_threads(before)
 
 

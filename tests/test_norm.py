@@ -21,9 +21,12 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     if found is None and request.param == "compiled":
         pytest.skip(f"no compiled kernels here: {native.status()[1]}")
     monkeypatch.setattr(cpu, "library", lambda: found)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # quicker for many small arrays; other numbers are tested below
     torch.use_deterministic_algorithms(True)  # torch.empty is NaN
     yield str(request.param)
     torch.use_deterministic_algorithms(False)
+    torch.set_num_threads(before)
 
 
 def assert_close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
@@ -96,11 +99,10 @@ def test_silu_mul_at_the_ends(dtype: torch.dtype) -> None:
 
 def test_bits_do_not_depend_on_threads() -> None:
     x, weight, gate_up = torch.randn(600, 576), torch.rand(576), torch.randn(600, 640)
-    before, found = torch.get_num_threads(), []
+    found = []
     for n in (1, 2, 3):
         torch.set_num_threads(n)
         found.append(torch.cat((cpu.rms_norm(x, weight, EPS), cpu.silu_mul(gate_up)), 1))
-    torch.set_num_threads(before)
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
 

@@ -14,23 +14,35 @@ from ramet.tree import WHOLE, Read, Segment, Tree
 def model() -> LlamaForCausalLM:
     torch.manual_seed(3)
     config = LlamaConfig(
-        vocab_size=64, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
-        num_attention_heads=2, num_key_value_heads=1, initializer_range=0.5,
+        vocab_size=64,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        initializer_range=0.5,
     )
     return LlamaForCausalLM(config).float().eval()
 
 
 @torch.no_grad()
 def test_every_read_is_that_of_its_path_alone(model: LlamaForCausalLM) -> None:
-    tree = Tree.of([
-        Segment([1, 2, 3], reads=(Read([5, 6], row=0),)),
-        Segment([4, 5], 0, reads=(Read([7], normalize=False), Read([8, 9, 10], row=0))),
-        Segment([6], 1, reads=(Read([11]),)),
-        Segment([7, 8], 0, reads=(Read([12, 12]),)),
-    ])
+    tree = Tree.of(
+        [
+            Segment([1, 2, 3], reads=(Read([5, 6], row=0),)),
+            Segment([4, 5], 0, reads=(Read([7], normalize=False), Read([8, 9, 10], row=0))),
+            Segment([6], 1, reads=(Read([11]),)),
+            Segment([7, 8], 0, reads=(Read([12, 12]),)),
+        ]
+    )
     reads = evaluate(model, tree)
-    expected = [([1], [5, 6]), ([1, 2, 3, 4, 5], [7]), ([1, 2, 3, 4], [8, 9, 10]), ([1, 2, 3, 4, 5, 6], [11]),
-                ([1, 2, 3, 7, 8], [12, 12])]
+    expected = [
+        ([1], [5, 6]),
+        ([1, 2, 3, 4, 5], [7]),
+        ([1, 2, 3, 4], [8, 9, 10]),
+        ([1, 2, 3, 4, 5, 6], [11]),
+        ([1, 2, 3, 7, 8], [12, 12]),
+    ]
     for read, (ids, columns) in enumerate(expected):
         logits = model(torch.tensor([ids])).logits[0, -1]
         torch.testing.assert_close(torch.from_numpy(reads.columns(read)), logits[columns])

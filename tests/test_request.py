@@ -40,21 +40,33 @@ def nested(depth: int) -> Any:
 
 
 QUESTION_FAULTS: list[tuple[Any, tuple[str | int, ...], str, str]] = [
-    ({"type": "boolean"}, ("type",), "union_tag_invalid",
-     "unknown question type 'boolean'; known: noul, choice, score"),
+    (
+        {"type": "boolean"},
+        ("type",),
+        "union_tag_invalid",
+        "unknown question type 'boolean'; known: noul, choice, score",
+    ),
     ({"instructions": "x"}, ("type",), "union_tag_not_found", "Field required: one of noul, choice, score"),
     (7, (), "model_attributes_type", "should be an object"),
     ({"type": "noul"}, (), "noul_empty", "a noul needs instructions or the description of an outcome"),
     ({"type": "noul", "instructions": " ", "criteria": {"true": ""}}, (), "noul_empty", "a noul needs instructions or"),
-    ({"type": "noul", "instructions": 5}, ("instructions",), "text_type",
-     "should be text, an object or an array, not int"),
+    (
+        {"type": "noul", "instructions": 5},
+        ("instructions",),
+        "text_type",
+        "should be text, an object or an array, not int",
+    ),
     ({**NOUL, "criteria": {"tru": "x"}}, ("criteria", "tru"), "extra_forbidden", "unknown field"),
     ({**NOUL, "instruction": "x"}, ("instruction",), "extra_forbidden", "unknown field"),
     ({"type": "choice"}, ("criteria",), "missing", "Field required"),
     ({"type": "choice", "criteria": None}, ("criteria",), "dict_type", "should be an object"),
     ({"type": "choice", "criteria": {}}, ("criteria",), "too_short", "should have at least 1 entry"),
-    ({"type": "choice", "criteria": {str(i): None for i in range(256)}}, ("criteria",), "too_long",
-     "should have at most 255 entries, and has more"),
+    (
+        {"type": "choice", "criteria": {str(i): None for i in range(256)}},
+        ("criteria",),
+        "too_long",
+        "should have at most 255 entries, and has more",
+    ),
     ({"type": "choice", "criteria": {"": None}}, ("criteria", ""), "name_empty", "a name should not be empty"),
     ({"type": "choice", "criteria": {"a": 1.5}}, ("criteria", "a"), "text_type", "not float"),
     ({"type": "score", "criteria": {"0": "a"}}, ("criteria",), "list_type", "should be an array"),
@@ -115,7 +127,9 @@ def test_one_fault_of_a_request_is_one_problem_at_its_place(
 def test_every_fault_is_told() -> None:
     found = problems(body({"type": "choice", "criteria": {"a": 1, "b": 2}}, x_debias=99))
     assert [problem.loc for problem in found] == [
-        ("questions", "q.1", "criteria", "a"), ("questions", "q.1", "criteria", "b"), ("x_debias",),
+        ("questions", "q.1", "criteria", "a"),
+        ("questions", "q.1", "criteria", "b"),
+        ("x_debias",),
     ]
 
 
@@ -136,15 +150,18 @@ def test_a_huge_unknown_type_is_not_echoed() -> None:
     assert len(problem.message) < 200
 
 
-@pytest.mark.parametrize("question", [
-    {"type": "noul", "criteria": {"true": "Late"}},
-    {"type": "noul", "criteria": {"false": ["In", "time"]}},
-    {"type": "noul", "instructions": "x", "criteria": None},
-    {"type": "choice", "criteria": {"only": None}},
-    {"type": "choice", "criteria": {str(i): None for i in range(255)}},
-    {"type": "score", "criteria": ["one"]},
-    {"type": "score", "criteria": [{"label": "low"}] * 10},
-])
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"type": "noul", "criteria": {"true": "Late"}},
+        {"type": "noul", "criteria": {"false": ["In", "time"]}},
+        {"type": "noul", "instructions": "x", "criteria": None},
+        {"type": "choice", "criteria": {"only": None}},
+        {"type": "choice", "criteria": {str(i): None for i in range(255)}},
+        {"type": "score", "criteria": ["one"]},
+        {"type": "score", "criteria": [{"label": "low"}] * 10},
+    ],
+)
 def test_the_edges_of_what_is_allowed(question: dict[str, Any]) -> None:
     parsed = DecisionRequest.parse(body(question)).questions["q.1"]
     assert parsed.model_dump(exclude_unset=True) == question

@@ -86,7 +86,11 @@ def slow_server() -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`serve` in a process of its own, and its address."""
     here = Path(__file__).parent
     process = subprocess.Popen(
-        [sys.executable, "-c", SLOW_SERVER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=here.parent,
+        [sys.executable, "-c", SLOW_SERVER],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=here.parent,
         env={"PYTHONPATH": f"{here.parent}:{here}"},
     )
     assert process.stderr is not None

@@ -29,15 +29,27 @@ def choice(n_options: int) -> dict[str, Any]:
 INVALID: dict[str, tuple[bytes, list[str | int], str]] = {
     "empty questions": (request({}), ["questions"], "should have at least 1 entry"),
     "256 options": (request({"q": choice(256)}), ["questions", "q", "criteria"], "should have at most 255 entries"),
-    "11 levels": (request({"q": {"type": "score", "criteria": ["level"] * 11}}), ["questions", "q", "criteria"],
-                  "should have at most 10 entries"),
-    "null criterion": (request({"q": {"type": "score", "criteria": ["low", None]}}), ["questions", "q", "criteria", 1],
-                       "should be text, an object or an array, not null"),
+    "11 levels": (
+        request({"q": {"type": "score", "criteria": ["level"] * 11}}),
+        ["questions", "q", "criteria"],
+        "should have at most 10 entries",
+    ),
+    "null criterion": (
+        request({"q": {"type": "score", "criteria": ["low", None]}}),
+        ["questions", "q", "criteria", 1],
+        "should be text, an object or an array, not null",
+    ),
     "null state": (request({"q": NOUL}, state=None), ["state"], "not null"),
-    "unknown type": (request({"q": {"type": "boolean"}}), ["questions", "q", "type"],
-                     "unknown question type 'boolean'; known: noul, choice, score"),
-    "empty option name": (request({"q": {"type": "choice", "criteria": {"": "x"}}}), ["questions", "q", "criteria", ""],
-                          "a name should not be empty"),
+    "unknown type": (
+        request({"q": {"type": "boolean"}}),
+        ["questions", "q", "type"],
+        "unknown question type 'boolean'; known: noul, choice, score",
+    ),
+    "empty option name": (
+        request({"q": {"type": "choice", "criteria": {"": "x"}}}),
+        ["questions", "q", "criteria", ""],
+        "a name should not be empty",
+    ),
     "empty noul": (request({"q": {"type": "noul"}}), ["questions", "q"], "a noul needs instructions"),
     "misspelt extra": (request({"q": NOUL}, x_debais=2), ["x_debais"], "did you mean x_debias?"),
     "image": (request({"q": NOUL}, assets={"i": {"type": "image"}}), ["assets"], "images are not supported"),
@@ -45,19 +57,29 @@ INVALID: dict[str, tuple[bytes, list[str | int], str]] = {
     "a name twice": (b'{"state": "", "state": "", "questions": {}}', [], "the name 'state' twice"),
     "a number beyond a double": (
         b'{"state": {"n": [1e400]}, "questions": {"q": {"type": "noul", "instructions": "x"}}}',
-        ["state", "n", 0], "should be a finite number"),
+        ["state", "n", 0],
+        "should be a finite number",
+    ),
     "half an emoji in the state": (
         b'{"state": "cut here \\ud83d", "questions": {"q": {"type": "noul", "instructions": "x"}}}',
-        ["state"], "unpaired surrogate"),
+        ["state"],
+        "unpaired surrogate",
+    ),
     "half an emoji in an option": (
         b'{"state": "", "questions": {"q": {"type": "choice", "criteria": {"\\ud800": null, "b": 3}}}}',
-        ["questions", "q", "criteria", "\ufffd\ufffd\ufffd"], "unpaired surrogate"),
+        ["questions", "q", "criteria", "\ufffd\ufffd\ufffd"],
+        "unpaired surrogate",
+    ),
     "half an emoji in a question's name": (
         b'{"state": "", "questions": {"q\\ude00": {"type": "noul", "instructions": "x"}}}',
-        ["questions", "q\ufffd\ufffd\ufffd"], "unpaired surrogate"),
+        ["questions", "q\ufffd\ufffd\ufffd"],
+        "unpaired surrogate",
+    ),
     "half an emoji in a field's name": (
         b'{"state": "", "questions": {"q": {"type": "noul", "instructions": "x"}}, "x_debia\\ud83d": 1}',
-        ["x_debia\ufffd\ufffd\ufffd"], "did you mean x_debias?"),
+        ["x_debia\ufffd\ufffd\ufffd"],
+        "did you mean x_debias?",
+    ),
 }
 
 

@@ -26,9 +26,13 @@ else:
 
 MIB = 1 << 20
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": zstd.compress}
-PLAIN = json.dumps({
-    "model": "jev-latest", "state": "naïve " * 700, "questions": {"q": {"type": "noul", "instructions": "Late?"}},
-}).encode()
+PLAIN = json.dumps(
+    {
+        "model": "jev-latest",
+        "state": "naïve " * 700,
+        "questions": {"q": {"type": "noul", "instructions": "Late?"}},
+    }
+).encode()
 
 
 def zstd_bomb(n_mib: int) -> bytes:
@@ -51,13 +55,16 @@ def test_one_byte_over_the_cap_is_too_large(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", COMPRESS)
-@pytest.mark.parametrize("breakage", [
-    lambda body: body[:-5],
-    lambda body: body[: len(body) // 2],
-    lambda body: body[:20] + bytes([body[20] ^ 255]) + body[21:],
-    lambda body: body + b"trailing",
-    lambda _: b"neither",
-])
+@pytest.mark.parametrize(
+    "breakage",
+    [
+        lambda body: body[:-5],
+        lambda body: body[: len(body) // 2],
+        lambda body: body[:20] + bytes([body[20] ^ 255]) + body[21:],
+        lambda body: body + b"trailing",
+        lambda _: b"neither",
+    ],
+)
 def test_broken_data_is_malformed(encoding: str, breakage: Callable[[bytes], bytes]) -> None:
     with pytest.raises(MalformedBody, match=f"not valid {encoding}"):
         decompress(breakage(COMPRESS[encoding](PLAIN)), encoding, max_bytes=MIB)
@@ -83,9 +90,15 @@ def test_a_zstd_window_far_beyond_the_cap_is_refused() -> None:
         decompress(body, "zstd", max_bytes=16 * MIB)
 
 
-@pytest.mark.parametrize(("header", "encoding"), [
-    (None, None), ("identity", None), ("GZIP", "gzip"), (" zstd ", "zstd"),
-])
+@pytest.mark.parametrize(
+    ("header", "encoding"),
+    [
+        (None, None),
+        ("identity", None),
+        ("GZIP", "gzip"),
+        (" zstd ", "zstd"),
+    ],
+)
 def test_encodings(header: str | None, encoding: str | None) -> None:
     assert encoding_of(header) == encoding
 

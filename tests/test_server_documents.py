@@ -12,29 +12,35 @@ from ramet.server.documents import parse_json
 from ramet.server.errors import MalformedBody
 
 
-@pytest.mark.parametrize(("body", "message"), [
-    (b'{"a": "\xff"}', "not UTF-8: invalid start byte at byte 7"),
-    (b'"\xed\xa0\xbd"', "not UTF-8"),  # a surrogate in UTF-8's clothes
-    ('"é"'.encode("utf-16"), "not UTF-8"),
-    (b"[NaN]", "NaN is not JSON"),
-    (b"[-Infinity]", "-Infinity is not JSON"),
-    (b"[" + b"9" * 5000 + b"]", "an integer with too many digits"),
-    (b"[" * 1000 + b"]" * 1000, "nested more than 100 deep"),
-    (b'{"a":' * 1000 + b"1" + b"}" * 1000, "nested more than 100 deep"),
-    (b"[" * 200_000 + b"]" * 200_000, "nested more than 100 deep"),
-    (b"[" * 101 + b"]" * 101, "nested more than 100 deep"),
-])
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"a": "\xff"}', "not UTF-8: invalid start byte at byte 7"),
+        (b'"\xed\xa0\xbd"', "not UTF-8"),  # a surrogate in UTF-8's clothes
+        ('"é"'.encode("utf-16"), "not UTF-8"),
+        (b"[NaN]", "NaN is not JSON"),
+        (b"[-Infinity]", "-Infinity is not JSON"),
+        (b"[" + b"9" * 5000 + b"]", "an integer with too many digits"),
+        (b"[" * 1000 + b"]" * 1000, "nested more than 100 deep"),
+        (b'{"a":' * 1000 + b"1" + b"}" * 1000, "nested more than 100 deep"),
+        (b"[" * 200_000 + b"]" * 200_000, "nested more than 100 deep"),
+        (b"[" * 101 + b"]" * 101, "nested more than 100 deep"),
+    ],
+)
 def test_refused_as_malformed(body: bytes, message: str) -> None:
     with pytest.raises(MalformedBody, match=re.escape(message)):
         parse_json(body)
 
 
-@pytest.mark.parametrize(("body", "code", "loc"), [
-    (b"", "json_invalid", (0,)),
-    (b'{"model": "jev-latest", "questions": {', "json_invalid", (38,)),
-    (b"{} {}", "json_invalid", (3,)),
-    (b'{"a": 1, "b": {"c": 1, "c": 2}}', "json_duplicate_name", ()),
-])
+@pytest.mark.parametrize(
+    ("body", "code", "loc"),
+    [
+        (b"", "json_invalid", (0,)),
+        (b'{"model": "jev-latest", "questions": {', "json_invalid", (38,)),
+        (b"{} {}", "json_invalid", (3,)),
+        (b'{"a": 1, "b": {"c": 1, "c": 2}}', "json_duplicate_name", ()),
+    ],
+)
 def test_refused_as_invalid(body: bytes, code: str, loc: tuple[int, ...]) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_json(body)
@@ -52,6 +58,6 @@ def test_names_that_differ_in_normalisation_are_not_the_same() -> None:
 
 
 def test_taken() -> None:
-    assert parse_json(b"\xef\xbb\xbf[1, 0.1, \"\\ud83e\\udda9\", null]") == [1, 0.1, "\U0001f9a9", None]
+    assert parse_json(b'\xef\xbb\xbf[1, 0.1, "\\ud83e\\udda9", null]') == [1, 0.1, "\U0001f9a9", None]
     assert parse_json(b"[" * MAX_NESTING + b"]" * MAX_NESTING)
     assert parse_json(b'"\\ud83d"') == "\ud83d"  # half a pair: for the request's own check, which names the field

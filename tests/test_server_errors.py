@@ -59,15 +59,18 @@ def test_a_class_without_a_row_takes_that_of_its_base() -> None:
     assert status_of(CheckpointError("x")) == (500, "internal_error")
 
 
-@pytest.mark.parametrize(("field", "loc"), [
-    (None, []),
-    ("state", ["state"]),
-    ("questions", ["questions"]),
-    ("questions.a", ["questions", "a"]),
-    ("questions.a.b.criteria", ["questions", "a.b", "criteria"]),
-    ("questions.a.c.criteria", ["questions", "a", "c", "criteria"]),
-    ("questions.lost.criteria", ["questions", "lost", "criteria"]),
-])
+@pytest.mark.parametrize(
+    ("field", "loc"),
+    [
+        (None, []),
+        ("state", ["state"]),
+        ("questions", ["questions"]),
+        ("questions.a", ["questions", "a"]),
+        ("questions.a.b.criteria", ["questions", "a.b", "criteria"]),
+        ("questions.a.c.criteria", ["questions", "a", "c", "criteria"]),
+        ("questions.lost.criteria", ["questions", "lost", "criteria"]),
+    ],
+)
 def test_a_field_becomes_a_path_though_names_have_dots(field: str | None, loc: list[str]) -> None:
     reply = render(InvalidRequest("no", field=field), ("a", "a.b"))
     assert reply.status_code == 422
@@ -124,11 +127,14 @@ def test_a_bug_is_json_too_and_keeps_its_secrets(serve: Serve) -> None:
     assert "secret" not in reply.text
 
 
-@pytest.mark.parametrize(("method", "path", "status", "error_type"), [
-    ("GET", "/v1/nothing", 404, "no_such_address"),
-    ("POST", "/", 404, "no_such_address"),
-    ("GET", "/v1/systemone", 405, "http_error"),
-])
+@pytest.mark.parametrize(
+    ("method", "path", "status", "error_type"),
+    [
+        ("GET", "/v1/nothing", 404, "no_such_address"),
+        ("POST", "/", 404, "no_such_address"),
+        ("GET", "/v1/systemone", 405, "http_error"),
+    ],
+)
 def test_wrong_addresses_and_methods(serve: Serve, method: str, path: str, status: int, error_type: str) -> None:
     reply = httpx2.request(method, serve(StubEngine()).url + path)
     assert (reply.status_code, reply.json()["detail"]["error_type"]) == (status, error_type)

@@ -24,8 +24,13 @@ def test_the_list_has_both_shapes(serve: Serve) -> None:
     assert [card["name"] for card in listed["models"]] == [card["id"] for card in listed["data"]]
     assert [card["name"] for card in listed["models"]] == [NAME, "jev-latest", "jev-1"]
     assert listed["models"][0] == {
-        "name": NAME, "description": f"Decision model {NAME} (none, hash)", "release_date": "2026-09-15",
-        "id": NAME, "object": "model", "created": 1789430400, "owned_by": "ramet",
+        "name": NAME,
+        "description": f"Decision model {NAME} (none, hash)",
+        "release_date": "2026-09-15",
+        "id": NAME,
+        "object": "model",
+        "created": 1789430400,
+        "owned_by": "ramet",
     }
     assert listed["models"][1]["description"] == f"Alias of {NAME}"
 

@@ -18,11 +18,14 @@ from stub_engine import StubEngine
 from ramet.server import systemone
 from ramet.server.documents import parse_json
 
-REQUEST = {"state": "The parcel is late.", "questions": {
-    "late": {"type": "noul", "instructions": "Is it late?"},
-    "team": {"type": "choice", "criteria": {"Billing": None, "Shipping": "Parcels"}},
-    "anger": {"type": "score", "criteria": [{"label": "calm", "signs": None}, "angry", "furious"]},
-}}
+REQUEST = {
+    "state": "The parcel is late.",
+    "questions": {
+        "late": {"type": "noul", "instructions": "Is it late?"},
+        "team": {"type": "choice", "criteria": {"Billing": None, "Shipping": "Parcels"}},
+        "anger": {"type": "score", "criteria": [{"label": "calm", "signs": None}, "angry", "furious"]},
+    },
+}
 DEADLINE_S = 20.0
 
 
@@ -61,9 +64,7 @@ def test_nothing_is_ignored_in_a_plain_request(live: LiveServer) -> None:
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_a_large_body_is_parsed_off_the_event_loop(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, large: bool
-) -> None:
+def test_a_large_body_is_parsed_off_the_event_loop(serve: Serve, monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
     parsers: list[int] = []
 
     def noted(body: bytes) -> Any:

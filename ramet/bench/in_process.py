@@ -71,9 +71,7 @@ def agree(answers: dict[str, FloatArray | None], tolerance: float) -> dict[str, 
     return found
 
 
-def _contestants(
-    engine: Engine, peer: TransformersPeer, shape: Shape, columns: Sequence[int]
-) -> dict[str, Contestant]:
+def _contestants(engine: Engine, peer: TransformersPeer, shape: Shape, columns: Sequence[int]) -> dict[str, Contestant]:
     packed, plain = (make(engine.model, shape.n_stream, shape.n_questions) for make in (Floor.packed, Floor.plain))
     return {
         "ours": lambda prompt: lambda: _submit(engine, prompt.tree(columns)),

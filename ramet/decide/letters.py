@@ -55,7 +55,8 @@ class Labels:
         if count > len(found):
             raise InvalidRequest(
                 f"this model's tokenizer has single-token labels for {len(found)} options, not for {count}; "
-                'x_method "options" needs no labels', field=field,
+                'x_method "options" needs no labels',
+                field=field,
             )
         return found[:count]
 

@@ -103,9 +103,7 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def error_response(
-    status: int, error_type: str, message: str, *, headers: Mapping[str, str] | None = None
-) -> Response:
+def error_response(status: int, error_type: str, message: str, *, headers: Mapping[str, str] | None = None) -> Response:
     """An error in the general shape."""
     return _json(status, {"error_type": error_type, "message": printable(message)}, headers)
 

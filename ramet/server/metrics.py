@@ -38,8 +38,11 @@ class Metrics:
             "ramet_http_requests", "Requests by route and status", ("route", "status"), registry=self._registry
         )
         self._seconds = Histogram(
-            "ramet_http_request_seconds", "From the first byte to the answer's last, by route", ("route",),
-            registry=self._registry, buckets=BUCKETS_S,
+            "ramet_http_request_seconds",
+            "From the first byte to the answer's last, by route",
+            ("route",),
+            registry=self._registry,
+            buckets=BUCKETS_S,
         )
         self._questions = Counter("ramet_questions", "Questions answered", registry=self._registry)
         self._tokens = Counter("ramet_input_tokens", "Input tokens of answered requests", registry=self._registry)

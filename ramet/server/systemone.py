@@ -62,9 +62,14 @@ class SystemOne:
                 422: {"model": InvalidBody, "description": "Every field that is wrong"},
                 **errors,
             },
-            openapi_extra={"requestBody": {"required": True, "content": {
-                "application/json": {"schema": {"$ref": "#/components/schemas/DecisionRequest"}},
-            }}},
+            openapi_extra={
+                "requestBody": {
+                    "required": True,
+                    "content": {
+                        "application/json": {"schema": {"$ref": "#/components/schemas/DecisionRequest"}},
+                    },
+                }
+            },
         )
         return router
 

@@ -14,8 +14,25 @@ import tokenizers
 from ramet.errors import InvalidRequest
 
 # Ends of a text that are no white space; _splits_before_space tries each against texts that begin with a space.
-_PROBES = ("a", "Z", "word", "42", ".", "?!", '")',
-           "é", "n\u0303", "你好", "हिन्दी", "🦩", "👩‍🚀", "\u200b", "don't", "x\ny", "a\tb")
+_PROBES = (
+    "a",
+    "Z",
+    "word",
+    "42",
+    ".",
+    "?!",
+    '")',
+    "é",
+    "n\u0303",
+    "你好",
+    "हिन्दी",
+    "🦩",
+    "👩‍🚀",
+    "\u200b",
+    "don't",
+    "x\ny",
+    "a\tb",
+)
 
 
 class Tokenizer:

