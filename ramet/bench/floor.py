@@ -3,7 +3,8 @@
 For every layer: the query, key and value, output, gate and up, and down projections, over the rows that the
 pass gives them. That is all rows of the stream, but in the last layer only keys and values are: its other products
 take the rows that are read, as in the pass. The head is left out (a few columns of a few rows), and so is
-everything between the products: norms, rotary embedding, attention, activation, residual sums, packing, reading.
+everything between the products: norms, rotary embedding, attention (see `attention_flop`), activation, residual sums,
+packing, reading.
 Inputs are random and the outputs go nowhere.
 """
 
@@ -46,6 +47,14 @@ def sizes(shape: Shape, n_rows: int, n_read: int) -> Iterator[Size]:
         yield Size(layer, "o_proj", n, wide, c)
         yield Size(layer, "gate_up_proj", n, c, 2 * shape.intermediate_size)
         yield Size(layer, "down_proj", n, shape.intermediate_size, c)
+
+
+def attention_flop(shape: Shape, n_state: int, n_questions: int, n_tokens: int) -> int:
+    """The products inside attention that a pass over a state and its questions cannot do without: scores and weighted
+    values of the keys that each row sees, and in the last layer of the rows that are read alone."""
+    seen = n_state * (n_state + 1) // 2 + n_questions * (n_tokens * n_state + n_tokens * (n_tokens + 1) // 2)
+    last = n_questions * (n_state + n_tokens)
+    return 4 * shape.n_heads * shape.head_dim * ((shape.n_layers - 1) * seen + last)
 
 
 class Floor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ramet.bench.floor import Floor
-from ramet.bench.samples import Effort, Row, Step, affordable, interleave
+from ramet.bench.floor import Floor, attention_flop
+from ramet.bench.samples import Effort, JsonObject, Row, Step, affordable, interleave
 from ramet.bench.shapes import Prompt, Shape
 from ramet.errors import RametError
 from ramet.round import Unit, pack
@@ -54,8 +55,25 @@ def compare(engine: Engine, peer: TransformersPeer, shape: Shape, effort: Effort
     for name in interleave(counts):
         step(f"{shape} {name}")
         row.add(name, _timed(contestants[name](Prompt.draw(shape, rng, n_vocab)))[0])
-    row.notes["floor_gflop"] = Floor.packed(engine.model, shape.n_stream, shape.n_questions).flop / 1e9
+    row.notes.update(_floors(engine, shape, row), pack_us_per_branch=_packing(prompt.tree(columns)))
     return row
+
+
+def _floors(engine: Engine, shape: Shape, row: Row) -> JsonObject:
+    """The arithmetic of the linear products and of attention's, and the pass over both together, had attention's
+    products the rate that the linear ones reached."""
+    linear = Floor.packed(engine.model, shape.n_stream, shape.n_questions).flop
+    attention = attention_flop(engine.model.shape, shape.n_state, shape.n_questions, shape.n_tokens)
+    ratio = row.ratio("pass", "floor")
+    over = None if ratio is None else ratio / (1 + attention / linear)
+    return {"floor_gflop": linear / 1e9, "attention_gflop": attention / 1e9, "pass_over_all_products": over}
+
+
+def _packing(tree: Tree) -> float:
+    """Microseconds of packing the tree's round, a branch, the median of many."""
+    unit = Unit(tree, _NOTHING, 0, _NOTHING)
+    times = [_timed(lambda: pack([unit]) and None)[0] for _ in range(101)]
+    return statistics.median(times) * 1e3 / (len(tree.lengths) - 1)
 
 
 def agree(answers: dict[str, FloatArray | None], tolerance: float) -> dict[str, float]:

@@ -35,13 +35,22 @@ def in_process(report: Report) -> Table:
     """Ramet beside transformers and the bare products; milliseconds."""
     table = Table(title="one decision in process, ms", caption=_CAPTION, box=SIMPLE)
     peers = ("one batch", "/ ours", "a loop", "/ ours")
-    for head in ("shape", "ours", "its pass", *peers, "floor", "pass / floor", "torch products"):
+    for head in (
+        "shape",
+        "ours",
+        "its pass",
+        *peers,
+        "floor",
+        "pass / floor",
+        "/ all products",
+        "packing, us a branch",
+    ):
         table.add_column(head, justify="left" if head == "shape" else "right")
     for row in report.rows:
         table.add_row(
             row.shape, _ms(row, "ours"), _ms(row, "pass"), _ms(row, "batch"), _ratio(row, "batch", "ours"),
             _ms(row, "loop"), _ratio(row, "loop", "ours"), _ms(row, "floor"), _ratio(row, "pass", "floor"),
-            _ms(row, "plain products"),
+            _note(row, "pass_over_all_products"), _note(row, "pack_us_per_branch"),
         )  # fmt: skip
     return table
 
@@ -65,6 +74,11 @@ def _ms(row: Row, name: str) -> str:
         return "-"
     low, high = row.middle_half(name)
     return f"[bold]{_short(median)}[/] [dim]±{50 * (high - low) / median:.0f}%[/]"
+
+
+def _note(row: Row, name: str) -> str:
+    value = row.notes.get(name)
+    return f"{value:.2f}" if isinstance(value, float) else "-"
 
 
 def _ratio(row: Row, name: str, base: str) -> str:
