@@ -14,6 +14,7 @@ from tiny_engine import MAX_POSITIONS, assert_close, checkpoint, expected, proba
 from transformers import PreTrainedModel
 
 from ramet.engine import Engine
+from ramet.engine.settings import PAGE_SIZE
 from ramet.request import DecisionRequest
 
 STATE = "The parcel is late, it was to be here on Monday: A yes, B no. é 你好 🦩 "
@@ -100,3 +101,27 @@ def test_nothing_is_left_open(engine: Engine) -> None:
     assert stats["open_requests"] == 0
     assert stats["pages_free"] + stats["pages_indexed"] == stats["pages"]
     assert engine.shape.max_positions == MAX_POSITIONS
+
+
+def state_of(engine: Engine, n_rows: int, method: str) -> str:
+    """A state whose rows and those before it are `n_rows`."""
+    for n in range(n_rows):
+        state = "." * n  # a token each
+        if engine.decider.plan(request(state, "noul", x_method=method)).trunk == n_rows:
+            return state
+    raise AssertionError(f"no state has {n_rows} rows")
+
+
+@pytest.mark.parametrize("n_rows", [3 * PAGE_SIZE, 3 * PAGE_SIZE + 1, 3 * PAGE_SIZE - 1, PAGE_SIZE])
+@pytest.mark.parametrize("method", ["letters", "options"])
+def test_the_very_same_request_again(engine: Engine, model: PreTrainedModel, method: str, n_rows: int) -> None:
+    """D9: the whole state is kept, and still there is something left to compute; then its own beginning, and more."""
+    state = state_of(engine, n_rows, method)
+    for longer in (state, state, state, state[:-1], state + ".", state):
+        asked = request(longer, "noul", "prefixes", x_method=method)
+        decision = engine.decide(asked)
+        assert decision.usage.x_cached_tokens < decision.usage.input_tokens
+        assert_close(decision.answers, expected(engine, model, asked))
+    again = [engine.decide(request(state, "noul", "prefixes", x_method=method)) for _ in range(3)]
+    assert again[0].usage.x_cached_tokens >= PAGE_SIZE
+    assert again[0].answers == again[1].answers == again[2].answers  # to the last bit

@@ -115,6 +115,24 @@ def test_a_long_prompt_needs_pages_and_says_which_setting_gives_them() -> None:
         engine.submit(tree(2000))
 
 
+def test_a_full_queue_refuses_before_it_plans() -> None:
+    class Unasked:
+        def plan(self, request: Any) -> Any:
+            raise AssertionError("planned in vain")
+
+    question = {"q": {"type": "noul", "instructions": "x"}}
+    with make(max_queue=1) as engine:
+        engine.decider = Unasked()  # type: ignore[assignment]
+        free = hold(engine)
+        waiting = engine.submit(tree())
+        with pytest.raises(Overloaded):
+            engine.decide(state="x", questions=question)
+        with pytest.raises(Overloaded):
+            asyncio.run(engine.decide_async(state="x", questions=question))
+        free.set()
+        waiting.result(30)
+
+
 def test_a_full_queue_refuses_at_once_and_recovers() -> None:
     with make(max_queue=3) as engine:
         free = hold(engine)

@@ -12,11 +12,10 @@ def cut(encode: Encode, trunk: str, suffixes: Sequence[str]) -> tuple[list[int],
 
     Every whole text is encoded, and the cut is at the longest prefix that all share with one
     another and with the trunk alone: exact for any tokenizer, at the price of encoding the trunk
-    once a suffix. The last token always falls to the suffix, so that none is empty.
+    once a suffix.
     """
     wholes = [encode(trunk + suffix) for suffix in suffixes]
     shared = _common([encode(trunk), *wholes])
-    shared = min(shared, min(map(len, wholes)) - 1)
     return wholes[0][:shared], [whole[shared:] for whole in wholes]
 
 

@@ -48,7 +48,7 @@ class Engine:
         self._runner = Runner(model, cache)
         self._scheduler = Scheduler(Pages(n_pages, PAGE_SIZE), settings.max_round_tokens)
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
-        self._counts: Counter[str] = Counter()
+        self._counts = Counter(requests=0, rounds=0, tokens=0, cancelled=0, failed_rounds=0)  # no key comes later
         self._n_open, self._n_failures, self._closed = 0, 0, False
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name="ramet-engine", daemon=True)
@@ -86,7 +86,9 @@ class Engine:
         Raises InvalidRequest, RequestTooLong, Overloaded, Cancelled or EngineFault.
         """
         started = time.perf_counter()
-        plan = self.decider.plan(_request(request, state, questions, options))
+        asked = _request(request, state, questions, options)
+        self._check_open()
+        plan = self.decider.plan(asked)
         job = self._enqueue(plan.tree, plan.trunk)
         return self._decision(plan, job, job.future.result(), started)
 
@@ -101,6 +103,7 @@ class Engine:
         """As `decide`; cancelling the awaiting task cancels the work."""
         started = time.perf_counter()
         asked = _request(request, state, questions, options)
+        self._check_open()
         plan = await asyncio.to_thread(self.decider.plan, asked)
         job = self._enqueue(plan.tree, plan.trunk)
         return self._decision(plan, job, await asyncio.wrap_future(job.future), started)
@@ -155,7 +158,8 @@ class Engine:
     def close(self) -> None:
         """Cancel what is open and end the engine's thread."""
         if not self._closed:
-            self._closed = True
+            with self._lock:
+                self._closed = True
             self._inbox.put(None)
             self._thread.join()
 
@@ -168,24 +172,27 @@ class Engine:
     def _enqueue(self, tree: Tree, n_keep: int) -> Job:
         """Check a tree before any work, and hand it to the engine's thread."""
         self._check(tree)
-        with self._lock:
-            if self._closed:
-                raise Cancelled("the engine is closed")
-            if self.fault is not None:
-                raise self.fault
-            if self._n_open >= self.settings.max_queue:
-                raise Overloaded(f"{self._n_open} requests are waiting; at most {self.settings.max_queue} may")
-            self._n_open += 1
         job = Job(tree, Future(), min(n_keep, _first_path(tree)))
-        job.future.add_done_callback(self._settled)
-        self._inbox.put(job)
+        with self._lock:  # held to the end, so that nothing arrives once the engine has ended
+            self._check_open()
+            self._n_open += 1
+            job.future.add_done_callback(self._settled)
+            self._inbox.put(job)
         return job
+
+    def _check_open(self) -> None:
+        """Raise where no further request is taken: also called before a request is planned, which costs time."""
+        if self._closed:
+            raise Cancelled("the engine is closed")
+        if self.fault is not None:
+            raise self.fault
+        if self._n_open >= self.settings.max_queue:
+            raise Overloaded(f"{self._n_open} requests are waiting; at most {self.settings.max_queue} may")
 
     def _settled(self, future: Future[Reads]) -> None:
         with self._lock:
             self._n_open -= 1
-        if future.cancelled():
-            self._counts["cancelled"] += 1
+            self._counts["cancelled"] += future.cancelled()
 
     def _check(self, tree: Tree) -> None:
         shape, settings, pages = self.shape, self.settings, self._scheduler.pages
@@ -219,7 +226,8 @@ class Engine:
                     raise EngineFault("the scheduler found no work for the requests that wait")
             self._fail_all(Cancelled("the engine was closed"))
         except Exception as error:  # a fault outside a pass: nobody may be left hanging
-            self.fault = EngineFault(f"the engine's loop failed: {type(error).__name__}: {error}")
+            with self._lock:
+                self.fault = EngineFault(f"the engine's loop failed: {type(error).__name__}: {error}")
             self._fail_all(self.fault)
 
     def _round(self, batch: Batch) -> None:

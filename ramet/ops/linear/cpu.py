@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -12,6 +13,10 @@ _mkldnn: Any = torch.ops.mkldnn
 # Rows that the packed layout is asked to suit. In bfloat16 the layout is the same for any number; in float32 one packed
 # for a single row is up to a half slower for many, and one for many is no slower for a single row.
 _ROWS = 640
+# A product's code is made anew for each number of rows, and kept in two caches of 1024 entries, about 0.7 MB each: with
+# rounds of all lengths that is most of a gigabyte in vain. Both read their size at their first use.
+for _cache in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+    os.environ.setdefault(_cache, "128")
 
 
 def pack(weight: torch.Tensor, bias: torch.Tensor | None = None) -> PackedLinear | reference.PlainLinear:
