@@ -1,39 +1,33 @@
-"""Page: a page of the documentation, as sections and fenced blocks."""
+"""The pages of the documentation as sections and fenced blocks."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 
 from import_graph import ROOT
 
 _NOT_RUN = re.compile(r"<!-- not run: (.+) -->")
+_ANSWERS = ("json", "text")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block. `not_run`: why not, as the comment in front of it says. `answer`: the block right behind it
-    under the same heading, if that is `json` or `text`: what running this one prints."""
+    """A fenced block. `not_run`: why not, as a comment in the line before says."""
 
-    page: str
-    line: int
-    heading: str
+    place: str
     language: str
     text: str
-    not_run: str | None = None
-    answer: Block | None = None
-
-    @property
-    def place(self) -> str:
-        return f"docs/{self.page}:{self.line}"
+    not_run: str | None
 
 
 @dataclass
 class Section:
-    """What stands under a heading, up to the next one of any level: prose without fences, and blocks."""
+    """What stands below a heading, up to the next of any level: prose, and the blocks in it."""
 
-    level: int
     heading: str
     prose: str = ""
     blocks: list[Block] = field(default_factory=list)
@@ -43,27 +37,50 @@ class Section:
         """The spans of code in the prose."""
         return re.findall(r"`([^`\n]+)`", self.prose)
 
+    @property
     def rows(self) -> list[list[str]]:
-        """Cells of the tables' lines, without heads and rules, and without the marks of code."""
-        lines = [line.strip("| ").replace("`", "") for line in self.prose.splitlines() if line.startswith("|")]
-        cells = [[cell.strip() for cell in line.split(" |")] for line in lines]
-        rules = [i for i, row in enumerate(cells) if set("".join(row)) <= {"-", "|"}]
-        return [row for i, row in enumerate(cells) if i not in rules and i + 1 not in rules]
+        """The lines of the prose's tables, heads left out, in cells without the marks of code."""
+        lines = [line for line in self.prose.splitlines() if line.startswith("|")]
+        heads = {i for i, (_, rule) in enumerate(pairwise(lines)) if rule.startswith("|---")}
+        kept = [line for i, line in enumerate(lines) if i not in heads and not line.startswith("|---")]
+        return [[cell.strip().replace("`", "") for cell in line.split("|")[1:-1]] for line in kept]
+
+    def examples(self) -> Iterator[tuple[Block, Block | None]]:
+        """Each block that can be run, and the one behind it that shows what it prints."""
+        for block, following in pairwise([*self.blocks, None]):
+            if block is not None and block.language not in _ANSWERS:
+                yield block, following if following and following.language in _ANSWERS else None
 
 
 @cache
 def sections(page: str) -> tuple[Section, ...]:
-    """The sections of docs/PAGE in order."""
-    found: list[Section] = []
-    lines = iter(enumerate((ROOT / "docs" / page).read_text(encoding="utf-8").splitlines(), 1))
-    reason = None
-    for number, line in lines:
-        if heading := re.fullmatch(r"(#+) (.+)", line):
-            found.append(Section(len(heading[1]), heading[2]))
-        elif line.startswith("```"):
-            text = "\n".join(inner for _, inner in iter(lambda: next(lines), None) if not _ends(inner, lines, found))
-            found[-1].blocks.append(Block(page, number, found[-1].heading, line[3:], text, reason))
-        elif found:
+    """The sections of a page, in order. `page` is its path below the root."""
+    found = [Section("")]
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        if line.startswith("```"):
+            end = lines.index("```", at + 1)
+            comment = _NOT_RUN.fullmatch(lines[at - 1])
+            text = "\n".join(lines[at + 1 : end])
+            found[-1].blocks.append(Block(f"{page}:{at + 1}", line[3:], text, comment and comment[1]))
+            at = end
+        elif line.startswith("#"):
+            found.append(Section(line.lstrip("# ")))
+        else:
             found[-1].prose += line + "\n"
-        reason = match[1] if (match := _NOT_RUN.fullmatch(line)) else None
+        at += 1
     return tuple(found)
+
+
+def section(page: str, heading: str) -> Section:
+    """The one section of that heading."""
+    (found,) = (s for s in sections(page) if s.heading == heading)
+    return found
+
+
+def examples(page: str, language: str) -> list[tuple[Section, Block, Block | None]]:
+    """The examples in a language that are to be run."""
+    found = [(s, block, answer) for s in sections(page) for block, answer in s.examples()]
+    return [(s, block, answer) for s, block, answer in found if block.language == language and not block.not_run]

@@ -23,11 +23,11 @@ QUESTIONS: dict[str, Any] = {
     "described": {"type": "noul", "criteria": {"true": "it is late", "false": "it is in time"}},
     "half": {"type": "noul", "instructions": "So?", "criteria": {"true": "all is well"}},
     "choice": {"type": "choice", "instructions": "Where is it?",
-               "criteria": {"on the way": None, "here": "It has come.", "lost, for ever, at sea": {"since": [1, None]}}},
+               "criteria": {"on the way": None, "here": "It has come.", "lost for ever, at sea": {"since": [1, None]}}},
     "prefixes": {"type": "choice", "criteria": dict.fromkeys(["all", "all, on Friday", "all, on Friday, in cash"])},
     "many": {"type": "choice", "criteria": {f"shelf {i}": None for i in range(31)}},
     "one": {"type": "choice", "criteria": {"only": None}},
-    "score": {"type": "score", "instructions": "How late?", "criteria": ["not", {"days": 1}, "a week", "never to come"]},
+    "score": {"type": "score", "instructions": "How late?", "criteria": ["not", {"days": 1}, "a week", "for ever"]},
 }  # fmt: skip
 EXTRAS: list[dict[str, Any]] = [
     {},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -24,6 +25,14 @@ def request(questions: Any, state: Any = "The parcel is late.", **fields: Any) -
 
 def choice(n_options: int) -> dict[str, Any]:
     return {"type": "choice", "instructions": "Which?", "criteria": {f"option {i}": None for i in range(n_options)}}
+
+
+@pytest.fixture(autouse=True)
+def served_afterwards(live: LiveServer) -> Iterator[None]:
+    """After whatever was sent, an ordinary request is served."""
+    yield
+    reply = post(live, request({"q": NOUL, "c": choice(2)}))
+    assert (reply.status_code, list(reply.json()["answers"])) == (200, ["q", "c"])
 
 
 INVALID: dict[str, tuple[bytes, list[str | int], str]] = {
@@ -154,3 +163,15 @@ def test_unknown_fields_are_ignored_and_named(live: LiveServer) -> None:
     many = post(live, request({"q": NOUL}, **{f"field{i}": i for i in range(5000)}))
     assert many.status_code == 200
     assert many.headers["x-ramet-ignored"].endswith("field19, and 4980 more")
+
+
+@pytest.mark.parametrize("name", ["%ED%A0%BD", "%FF", "a%00b", "%F0%9F%A6%A9"])
+def test_a_name_in_an_address_that_is_no_unicode(live: LiveServer, name: str) -> None:
+    reply = httpx2.get(f"{live.url}/v1/models/{name}")
+    assert reply.status_code == 404
+    assert json.loads(reply.content.decode("utf-8"))["detail"]["error_type"] == "unknown_model"
+
+
+def test_a_model_of_half_an_emoji(live: LiveServer) -> None:
+    reply = post(live, b'{"model": "\\ud83d", "state": "", "questions": {"q": {"type": "noul", "instructions": "x"}}}')
+    assert (reply.status_code, reply.json()["detail"][0]["loc"]) == (422, ["body", "model"])

@@ -14,7 +14,8 @@ from tiny_engine import assert_close, expected
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from ramet.engine import Engine
-from ramet.request import DecisionRequest
+from ramet.errors import InvalidRequest
+from ramet.request import ChoiceAnswer, DecisionRequest
 from ramet.tree import FloatArray, Read, Segment, Tree
 from ramet.weights.locate import locate
 
@@ -98,6 +99,60 @@ def test_bfloat16(theirs: PreTrainedModel, trees: list[Tree]) -> None:
         top, second = np.sort(np.exp(wanted))[[-1, -2]]
         assert int(got.argmax()) == int(wanted.argmax()) or top - second < 0.02
     assert distance(found, exact) < distance(rough, exact)
+
+
+SEAMS = (
+    ("See you to", ["day", "morrow"]), ("Colour: ", ["blue", "green"]), ("Answer: C", ["at", "ircle of friends"]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("state", "names"), SEAMS)
+def test_a_token_that_would_span_the_join(
+    ours: Engine, theirs: PreTrainedModel, state: str, names: list[str]
+) -> None:
+    """D1: an option is encoded by itself, whatever stands before it, and every one has tokens of its own."""
+    tokenizer = ours.decider._tokenizer
+    assert any(tokenizer.encode(state + name) != tokenizer.encode(state) + tokenizer.encode(name) for name in names)
+    asked = {"type": "choice", "instructions": state, "criteria": dict.fromkeys(names)}
+    request = DecisionRequest.parse({"state": state, "questions": {"q": asked}})
+    answer = ours.decide(request)["q"]
+    assert_close({"q": answer}, expected(ours, theirs, request), atol=1e-4)
+    assert isinstance(answer, ChoiceAnswer)
+    assert list(answer.probabilities) == names
+    assert all(0 < p < 1 for p in answer.probabilities.values())
+    ids = ours.decider.plan(request).tree.tokens.tolist()
+    assert all(spelled(tokenizer.encode(f" {name}"), ids) for name in names if len(tokenizer.encode(f" {name}")) > 1)
+    with pytest.raises(InvalidRequest, match=r"questions\.q\.criteria"):
+        ours.decide(state=state, questions={"q": asked | {"criteria": {names[0]: None, "": None}}})
+
+
+@pytest.mark.parametrize(("state", "instructions", "names"), [
+    ('Which refund was agreed on the phone? "Everything, but only on Friday."', "Which refund was agreed?",
+     ["all", "all, on Friday", "all, on Friday, in cash"]),
+    ("", "In which city does Italy's parliament sit?", ["Rome", "Pneumonoultramicroscopicsilicovolcanoconiosis"]),
+])  # fmt: skip
+def test_options_that_are_prefixes_of_one_another_or_of_very_different_length(
+    ours: Engine, theirs: PreTrainedModel, state: str, instructions: str, names: list[str]
+) -> None:
+    """D2: the numbers are those of a pass an option; their order in the request means nothing; none wins by being
+    short, or by having many forced tokens."""
+    found = []
+    for order in (names, names[::-1]):
+        asked = {"type": "choice", "instructions": instructions, "criteria": dict.fromkeys(order)}
+        answer = ours.decide(state=state, questions={"q": asked})["q"]
+        assert isinstance(answer, ChoiceAnswer)
+        assert list(answer.probabilities) == order
+        found.append(answer)
+    request = DecisionRequest.parse({"state": state, "questions": {"q": asked}})
+    assert_close({"q": found[1]}, expected(ours, theirs, request), atol=1e-4)
+    assert found[0].probabilities == pytest.approx(found[1].probabilities, abs=1e-5)
+    assert found[0].choice not in ("all", "Pneumonoultramicroscopicsilicovolcanoconiosis")
+
+
+def spelled(part: list[int], ids: list[int]) -> bool:
+    """Whether the last ids but one of a reply stand in a row: its last one is only read."""
+    text = ",".join(map(str, ids))
+    return ",".join(map(str, part[:-1])) in text
 
 
 def distance(found: list[FloatArray], exact: list[FloatArray]) -> float:
