@@ -21,10 +21,16 @@ from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
 
 
-def _real(method: Method) -> Callable[[], Served]:
+class Closable(Served, Protocol):
+    """An engine that is its maker's to close."""
+
+    def close(self) -> None: ...
+
+
+def _real(method: Method) -> Callable[[], Closable]:
     """Loads the engine on a tiny random model, when asked to: the stub's tests run without torch."""
 
-    def load() -> Served:
+    def load() -> Closable:
         from tiny_engine import tiny_engine
 
         return tiny_engine(method=method)
@@ -32,7 +38,7 @@ def _real(method: Method) -> Callable[[], Served]:
     return load
 
 
-ENGINES: dict[str, Callable[[], Served]] = {  # what the clients' tests run against
+ENGINES: dict[str, Callable[[], Closable]] = {  # what the clients' tests run against
     "stub": StubEngine,
     "letters": _real("letters"),
     "options": _real("options"),
@@ -45,11 +51,16 @@ class Serve(Protocol):
     def __call__(self, engine: Served, settings: ServerSettings | None = None) -> LiveServer: ...
 
 
-@pytest.fixture(scope="session", params=list(ENGINES))
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test of `live` runs once for every engine; in the tier without torch for the stub alone."""
+    if "live" in metafunc.fixturenames:
+        names = ["stub"] if metafunc.config.getoption("--without-torch") else [*ENGINES]
+        metafunc.parametrize("live", names, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
 def live(request: pytest.FixtureRequest) -> Iterator[LiveServer]:
-    """A server with the default settings, once for every engine."""
-    if request.param != "stub" and request.config.getoption("--without-torch"):
-        pytest.skip("the real engine needs torch")
+    """A server with the default settings."""
     engine = ENGINES[request.param]()
     try:
         with live_server(engine) as server:

@@ -46,7 +46,7 @@ def test_options(cli_engine: CliEngine, served: list[Any]) -> None:
     assert settings.model_dump(exclude={"api_key"}) == {
         "host": "::1",
         "port": 0,
-        "aliases": {"a": None, "b": "a"},
+        "aliases": {"jev-latest": None, "a": None, "b": "a"},
         "max_body_bytes": 2048,
         "drain_s": 3,
         "body_timeout_s": 2.5,

@@ -95,8 +95,8 @@ def test_the_async_python_sdk_with_many_at_once(live: LiveServer) -> None:
             return await asyncio.gather(*(client.system_one(LONG_STATE, QUESTIONS) for _ in range(16)))
 
     responses = asyncio.run(ask())
-    assert len({response.nouls["refund"].noul for response in responses}) == 1
     for response in responses:
+        assert response.nouls["refund"].noul == pytest.approx(responses[0].nouls["refund"].noul, abs=1e-5)
         assert_parsed(response, live)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
-from tiny_engine import MAX_POSITIONS, assert_close, checkpoint, expected, probabilities, tiny_engine
+from answers import assert_close, probabilities
+from tiny_engine import MAX_POSITIONS, checkpoint, expected, tiny_engine
 from transformers import PreTrainedModel
 
 from ramet.engine import Engine

@@ -22,8 +22,9 @@ import httpx2
 import numpy as np
 import psutil
 import pytest
+from answers import assert_close
 from live_server import LiveServer, live_server
-from tiny_engine import assert_close, tiny_engine
+from tiny_engine import tiny_engine
 
 from ramet.engine import Engine
 from ramet.tree import Read, Segment, Tree

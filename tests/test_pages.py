@@ -84,6 +84,18 @@ def test_pages_that_run_out_come_from_the_least_recently_used_states() -> None:
     assert pages.n_free == 4
 
 
+def test_the_oldest_state_goes_whole_before_any_page_of_a_newer_one() -> None:
+    pages = Pages(6, 4)
+    states = [np.arange(start, start + 8, dtype=np.int32) for start in (0, 100, 200)]
+    for tokens in states:
+        path = filled(pages, 8)
+        pages.keep(tokens, path)
+        pages.release(path)
+    pages.release(pages.match(states[0]))  # used again: the second is the oldest now
+    filled(pages, 8)
+    assert [pages.match(tokens).length for tokens in states] == [8, 0, 8]
+
+
 def test_a_state_kept_twice_is_stored_once() -> None:
     pages = Pages(8, 4)
     tokens = np.arange(8, dtype=np.int32)

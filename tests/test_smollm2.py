@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from answers import assert_close
 from oracle import evaluate
-from tiny_engine import assert_close, expected
+from tiny_engine import expected
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from ramet.engine import Engine
@@ -107,9 +108,7 @@ SEAMS = (
 
 
 @pytest.mark.parametrize(("state", "names"), SEAMS)
-def test_a_token_that_would_span_the_join(
-    ours: Engine, theirs: PreTrainedModel, state: str, names: list[str]
-) -> None:
+def test_a_token_that_would_span_the_join(ours: Engine, theirs: PreTrainedModel, state: str, names: list[str]) -> None:
     """D1: an option is encoded by itself, whatever stands before it, and every one has tokens of its own."""
     tokenizer = ours.decider._tokenizer
     assert any(tokenizer.encode(state + name) != tokenizer.encode(state) + tokenizer.encode(name) for name in names)

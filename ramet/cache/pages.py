@@ -64,15 +64,16 @@ class Pages:
 
     def match(self, tokens: IntArray, salt: str = "") -> Path:
         """The longest run of full pages in the index that starts like `tokens`; the path holds them."""
-        path = Path()
+        path, found = Path(), []
         parent: int | str = salt
         for key in self._keys(tokens):
             node = self._index.get((parent, key))
             if node is None:
                 break
-            self._index.move_to_end(node.key)
+            found.append(node)
             path.pages.append(node.page)
             parent = id(node)
+        self._touch(found)
         path.length = len(path.pages) * self.page_size
         self._references[path.pages] += 1
         self.hits += path.length
@@ -83,6 +84,7 @@ class Pages:
         """Put the full pages of `path`, whose rows are `tokens`, into the index."""
         parent_id: int | str = salt
         parent: _Node | None = None
+        found = []
         for key, page in zip(self._keys(tokens[: path.length]), path.pages, strict=False):
             node = self._index.get((parent_id, key))
             if node is None:
@@ -91,7 +93,9 @@ class Pages:
                 self._references[page] += 1
                 if parent is not None:
                     parent.n_children += 1
+            found.append(node)
             parent_id, parent = id(node), node
+        self._touch(found)
 
     def extend(self, path: Path, n_rows: int) -> tuple[IntArray, tuple[int, int] | None] | None:
         """Make room for n_rows more rows: their slots, and the page copy to make first, if any.
@@ -149,16 +153,21 @@ class Pages:
         self._references[taken] += 1
         return taken
 
+    def _touch(self, nodes: list[_Node]) -> None:
+        """Nodes of one path, first page first, are the most recently used: the last page least so of them."""
+        for node in reversed(nodes):
+            self._index.move_to_end(node.key)
+
     def _evict(self, n: int) -> None:
-        """Forget up to n least recently used pages that nobody holds and nothing follows."""
-        while n > 0:
-            leaves = [x for x in self._index.values() if x.n_children == 0 and self._references[x.page] == 1]
-            if not leaves:
+        """Forget up to n pages that nobody holds, the least recently used first. A page is always touched after
+        those that follow it, so they come first."""
+        for node in list(self._index.values()):
+            if n == 0:
                 return
-            for node in leaves[:n]:
+            if node.n_children == 0 and self._references[node.page] == 1:
                 self._forget(node)
                 self.evicted += 1
-            n -= len(leaves[:n])
+                n -= 1
 
     def _forget(self, node: _Node) -> None:
         del self._index[node.key]

@@ -35,7 +35,7 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
     "aliases",
     multiple=True,
     metavar="NAME[=MODEL]",
-    help="A further name of the model. May be repeated; replaces the default.  [default: jev-latest]",
+    help="A further name of the model, beside jev-latest. May be repeated.",
 )
 @click.option("--max-body-bytes", type=click.IntRange(min=1024), help="Largest request body, also decompressed.")
 @click.option("--body-timeout-s", type=float, help="Seconds that a client has to send its body.")
@@ -64,10 +64,10 @@ def _settings(given: Mapping[str, Any], aliases: tuple[str, ...], access_log: bo
     from pydantic import ValidationError
 
     from ramet.server import ServerSettings
+    from ramet.server.settings import DEFAULT_ALIASES
 
     values = options.given(given, SETTINGS) | {"access_log": access_log}
-    if aliases:
-        values["aliases"] = _aliases(aliases)
+    values["aliases"] = {**DEFAULT_ALIASES, **_aliases(aliases)}
     try:
         return ServerSettings(**values)
     except ValidationError as error:

@@ -8,6 +8,9 @@ from datetime import UTC, date, datetime
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 
+DEFAULT_ALIASES: Mapping[str, str | None] = {"jev-latest": None}  # what official clients ask for by default
+
+
 def _today() -> date:
     return datetime.now(UTC).date()
 
@@ -23,7 +26,7 @@ class ServerSettings(BaseModel):
         default=None, min_length=1, description="Key that clients send as `Authorization: Bearer`; no check if None."
     )
     aliases: Mapping[str, str | None] = Field(
-        default_factory=lambda: {"jev-latest": None},
+        default_factory=lambda: dict(DEFAULT_ALIASES),
         description="Further names of the model. An alias stands for a name, or for the served model when None.",
     )
     release_date: date = Field(
