@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kBlock = kLanes * kColumns > 64 ? kLanes * kColumns : 64;  // entries packed at a time
 constexpr int kChunk = 16 * kBlock;                                      // entries summed before they are joined
-constexpr int kAhead = 2 * kLanes;                                       // entries between fetching and packing
+constexpr int kAhead = kLanes;  // entries between fetching, into the second cache, and packing
 constexpr float kLowest = -1e30f;
 
 struct Total {

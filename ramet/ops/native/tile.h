@@ -80,7 +80,7 @@ void pack_words(const S* const* rows, int n_rows, int width, S* out, ptrdiff_t a
         int n = std::min(16 * kPer, width - c), n_words = divide_up(n, kPer);
         __m512i x[16];
         for (int r = 0; r < 16; ++r) {
-            if (ahead && r < n_rows) __builtin_prefetch(rows[r] + c + ahead);
+            if (ahead && r < n_rows) __builtin_prefetch(rows[r] + c + ahead, 0, 1);
             if (r >= n_rows) x[r] = _mm512_setzero_si512();
             else if (sizeof(S) == 2) x[r] = _mm512_maskz_loadu_epi16(0xffffffffu >> (32 - n), rows[r] + c);
             else x[r] = _mm512_maskz_loadu_epi32((__mmask16)(0xffffu >> (16 - n)), rows[r] + c);
@@ -92,7 +92,7 @@ void pack_words(const S* const* rows, int n_rows, int width, S* out, ptrdiff_t a
 #endif
 
 // kLanes rows (null behind n_rows: zeros) of `width` elements, as [width / kPair][kLanes][kPair]; an odd width is padded.
-// What lies `ahead` elements behind will be needed soon.
+// What lies `ahead` elements behind will be needed soon; fetched into the first cache it would drive out what is packed.
 template <class E, class S>
 void pack_columns(const S* const* rows, int n_rows, int width, typename E::Type* out, ptrdiff_t ahead = 0) {
 #if defined(RAMET_AVX512)
