@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-
 DEFAULT_ALIASES: Mapping[str, str | None] = {"jev-latest": None}  # what official clients ask for by default
 
 
