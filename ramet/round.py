@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ramet.tree import IntArray, Reads, Tree
+from ramet.tree import IntArray, Reads, Segment, Tree
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,8 +116,14 @@ class Round:
         return cut
 
 
-def pack(units: Sequence[Unit]) -> Round:
-    """Lay the units end to end. Vectorised: the cost is a unit's and a field's, hardly a segment's."""
+def pack(units: Sequence[Unit], multiple: int = 1) -> Round:
+    """Lay the units end to end. Vectorised: the cost is a unit's and a field's, hardly a segment's.
+
+    The stream is filled up to a multiple of `multiple` rows by a segment that nothing reads or sees.
+    """
+    n_fill = -sum(u.tree.n_tokens for u in units) % multiple
+    if n_fill:
+        units = [*units, Unit(Tree.of([Segment(np.zeros(n_fill, np.int32))]), _NONE, 0, _NONE)]
     trees = [u.tree for u in units]
     n_rows, n_segments = _sizes(t.tokens for t in trees), _sizes(t.lengths for t in trees)
     n_reads, n_columns = _sizes(t.read_rows for t in trees), _sizes(t.columns for t in trees)
@@ -170,6 +176,9 @@ def pack(units: Sequence[Unit]) -> Round:
         "normalize": normalize,
     }
     return _buffer(fields, np.concatenate([[0], np.cumsum(n_reads)]).astype(np.int32))
+
+
+_NONE = np.zeros(0, np.int32)
 
 
 def _buffer(fields: dict[str, IntArray], unit_reads: IntArray) -> Round:
