@@ -133,7 +133,7 @@ def test_a_plain_prompt_ends_in_a_cue_and_its_replies_begin_with_a_space() -> No
 
 def test_settings_by_model() -> None:
     assert settings_for("SmolLM2-135M-Instruct").method == "options"
-    assert settings_for("smollm2", method="letters").method == "letters"
+    assert settings_for("smollm2", method="letters") == DecideSettings(method="letters")
     assert settings_for("Qwen3-4B").method == "letters"
     assert settings_for("gemma-3-270m", chat=False).method == "options"
 

@@ -52,7 +52,8 @@ class Decider:
         if any(weights):
             boughs.append(self._bough("", [form for form, weight in zip(forms, weights, strict=True) if weight]))
         tree, trunk, cells = assemble(self._frame.head, boughs)
-        asked = _asked(request, weights, boughs[0].branches, self.settings.temperature.but(request.x_temperature))
+        own = self.settings.temperature if method == self.settings.method else Temperatures()
+        asked = _asked(request, weights, boughs[0].branches, own.but(request.x_temperature))
         return Plan(tree, trunk, cells, asked, request.x_confidence)
 
     def _form(self, question: Question, method: Method, n_orders: int, field: str) -> Form:

@@ -52,6 +52,7 @@ class PriorWeights:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecideSettings:
     """`method`: "letters" lists the options under labels and reads the label; "options" scores each option's own text.
+    `temperature` belongs to it: another method, asked for by a request, runs at 1 unless the request says otherwise.
 
     For "options" alone: `prior` (a noul whose outcomes are both described takes a choice's), and
     `scored`, which text of a choice's option is scored where it has a description. `cached_entries`
@@ -76,7 +77,9 @@ def settings_for(name: str, *, method: Method | None = None, chat: bool = True) 
     settings = DecideSettings(method="letters" if chat else "options")
     if "smollm" in name.lower():
         settings = DecideSettings(method="options", temperature=_SMOLLM)
-    return settings if method is None else replace(settings, method=method)
+    if method is None or method == settings.method:
+        return settings
+    return replace(settings, method=method, temperature=Temperatures())
 
 
 _SMOLLM = Temperatures(choice=1.5, score=8.0)  # measured: at 1 it is far too sure of itself (docs/quality.md)
