@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -177,7 +176,7 @@ def _depth_first(parents: Sequence[int]) -> list[int]:
             raise InvalidRequest(f"segment {s} has parent {p}; parents come first", field="segments.parent")
         children.setdefault(p, []).append(s)
     order: list[int] = []
-    stack: list[Any] = children.get(-1, [])[::-1]
+    stack = children.get(-1, [])[::-1]
     while stack:
         s = stack.pop()
         order.append(s)

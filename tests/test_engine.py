@@ -16,7 +16,7 @@ from ramet.engine.engine import MAX_FAILURES, Engine
 from ramet.engine.scheduler import Batch
 from ramet.engine.settings import EngineSettings
 from ramet.errors import Cancelled, EngineFault, InvalidRequest, Overloaded, RequestTooLong
-from ramet.tree import Read, Reads, Segment, Tree
+from ramet.tree import WHOLE, Read, Reads, Segment, Tree
 from tests import decoders
 from tests.oracle import evaluate
 from tests.random_trees import first_path, random_tree
@@ -113,6 +113,13 @@ def test_more_tokens_than_a_request_may_have() -> None:
 def test_a_long_prompt_needs_pages_and_says_which_setting_gives_them() -> None:
     with make(cache_bytes=1 << 17, max_round_tokens=64) as engine, pytest.raises(RequestTooLong, match="cache_bytes"):
         engine.submit(tree(2000))
+
+
+@pytest.mark.parametrize("block", [200, 400, WHOLE])
+def test_a_block_larger_than_a_round_can_take_is_refused_and_breaks_nothing(engine: Engine, block: int) -> None:
+    with pytest.raises(RequestTooLong, match="max_round_tokens"):
+        engine.submit(Tree.of([Segment(np.arange(500) % 7, block=block, reads=[Read([1])])]))
+    assert len(engine.submit(tree()).result(30).logits) == 3
 
 
 def test_a_full_queue_refuses_before_it_plans() -> None:

@@ -57,11 +57,6 @@ class Pages:
         """Pages that the prefix index holds."""
         return len(self._index)
 
-    @property
-    def n_available(self) -> int:
-        """Pages that are free or would be if the index gave up all that nobody else holds."""
-        return self.n_free + sum(int(self._references[n.page]) == 1 for n in self._index.values())
-
     def match(self, tokens: IntArray, salt: str = "") -> Path:
         """The longest run of full pages in the index that starts like `tokens`; the path holds them."""
         path, found = Path(), []

@@ -12,6 +12,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Self
 
+import numpy as np
 import torch
 
 from ramet.cache.kv import PagedKeyValues, bytes_a_page
@@ -25,7 +26,7 @@ from ramet.engine.settings import DTYPES, PAGE_SIZE, EngineSettings
 from ramet.errors import Cancelled, EngineFault, InvalidRequest, Overloaded, RequestTooLong
 from ramet.layers.decoder import Decoder
 from ramet.request import Decision, DecisionRequest, Method, Timing, Usage
-from ramet.tree import WHOLE, Reads, Tree
+from ramet.tree import Reads, Tree
 
 MAX_FAILURES = 3  # rounds of one job in a row that fail before the engine calls itself broken
 
@@ -210,14 +211,14 @@ class Engine:
             )
         if tree.n_tokens > most and self._scheduler.n_pages_for(tree) > pages.n_pages:
             raise RequestTooLong(f"{tree.max_position} tokens do not fit the pages; a larger cache_bytes helps")
-        if tree.n_tokens > most and int(tree.lengths[tree.blocks == WHOLE].max(initial=0)) > most // 2:
-            raise RequestTooLong(f"a segment that must run whole has more than {most // 2} tokens (max_round_tokens)")
+        if tree.n_tokens > most and int(np.minimum(tree.blocks, tree.lengths).max()) > most // 2:
+            raise RequestTooLong(f"a block, whose rows run together, has more than {most // 2} (max_round_tokens)")
 
     def _loop(self) -> None:
         """Rounds, until closed: admit, pack, run, read, commit."""
         try:
             while not self._closed:
-                self._admit()
+                self._admit(wait=len(self._scheduler) == 0)
                 self._scheduler.cancelled()
                 batch = self._scheduler.next()
                 if batch.units:
@@ -239,17 +240,16 @@ class Engine:
         else:
             self._commit(batch, results, time.perf_counter() - started)
 
-    def _admit(self) -> None:
-        """Take what has arrived; wait for it where nothing else is to be done."""
-        idle = len(self._scheduler) == 0
-        while not self._closed:
-            try:
-                job = self._inbox.get(block=idle)
-            except Empty:
-                return
-            if job is not None:
-                self._scheduler.add(job)
-            idle = False
+    def _admit(self, *, wait: bool) -> None:
+        """Take what has arrived; with `wait`, not before something has."""
+        try:
+            while True:
+                job = self._inbox.get(block=wait)
+                wait = False
+                if job is not None:  # None only wakes the thread, to close
+                    self._scheduler.add(job)
+        except Empty:
+            return
 
     def _commit(self, batch: Batch, results: list[Reads], seconds: float) -> None:
         for job in {share.job for share in batch.shares}:
@@ -280,17 +280,11 @@ class Engine:
             self._fail_all(fault)
 
     def _fail_all(self, error: Exception) -> None:
-        self._admit_all()
+        self._admit(wait=False)
         jobs = [*self._scheduler.waiting, *self._scheduler.running]
         self._scheduler.drop(jobs)
         for job in jobs:
             _settle(job, error)
-
-    def _admit_all(self) -> None:
-        while not self._inbox.empty():
-            job = self._inbox.get()
-            if job is not None:
-                self._scheduler.add(job)
 
     def _decision(self, plan: Plan, job: Job, reads: Reads, started: float) -> Decision:
         now = time.perf_counter()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from ramet.cache.kv import PagedKeyValues
 from ramet.engine.scheduler import Batch
 from ramet.layers.decoder import Decoder
@@ -28,7 +26,3 @@ class Runner:
         packed = pack(batch.units, ROW_MULTIPLE)
         logits, logsumexp = self.model(packed.on(self.model.device), self.cache)
         return packed.results(logits, logsumexp)[: len(batch.units)]
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
