@@ -5,13 +5,13 @@ the same request that earlier rounds left in pages. A Round is the trees of many
 end in one flat stream of T rows, described by one int32 buffer, uploaded at once; a Stream is that
 buffer on a device, cut into views.
 
-Names: T rows, S segments, X contexts, N queries, R reads, U units.
+Names: T rows, S segments, Q pieces, X contexts, N queries, R reads, U units.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -19,19 +19,34 @@ import torch
 from ramet.tree import IntArray, Reads, Segment, Tree
 
 
+_NONE = np.zeros(0, np.int32)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """A tree, the context that its roots continue, and the slots in which its rows are kept.
+    """A tree, the context that its roots follow, and where what it computes is kept.
 
     `context` holds the page numbers of positions [0, n_context); the tree's origins count from
-    n_context. `slots` [n_kept] are where the first n_kept rows of the tree go
-    (slot = page * page_size + offset); empty keeps none.
+    n_context. `forks` [F] are the positions at which the context's segments began, 0 the first; with
+    `continues` the tree's one root is more of the last of them, and no fork. `slots` [n_kept] are
+    where the first n_kept rows of the tree go (slot = page * page_size + offset); empty keeps none.
+
+    Recurrent states live in slots of their own: `state` holds the one after the context (-1: there is no context, or
+    the model has no recurrent layers), and `leaves` [L, 2] says after which rows of the tree, ascending, the
+    state is kept, and in which slot.
     """
 
     tree: Tree
-    context: IntArray
-    n_context: int
-    slots: IntArray
+    context: IntArray = field(default_factory=lambda: _NONE)
+    n_context: int = 0
+    slots: IntArray = field(default_factory=lambda: _NONE)
+    forks: IntArray = field(default_factory=lambda: np.zeros(1, np.int32))
+    continues: bool = False
+    state: int = -1
+    leaves: IntArray = field(default_factory=lambda: _NONE.reshape(0, 2))
+
+    def __post_init__(self) -> None:
+        assert not self.continues or self.n_context > 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,9 +63,16 @@ class Stream:
     """A round on a device; every field int32.
 
     tokens, positions [T]. Segments [S]: starts, lengths, parents (-1: none), blocks, contexts
-    (-1: none; the same for all segments of a unit), origins (position of the first row).
-    Contexts [X]: context_pages [P] cut by context_offsets [X+1], context_lengths [X] in rows.
-    kept_rows, kept_slots [K]. `every` has all rows as queries, `read` those that are read.
+    (-1: none; the same for all segments of a unit), origins (position of the first row), anchors (the position
+    from which a segment's keys are counted off in blocks: its origin, or less for a root that continues its
+    context's last segment). Contexts [X]: context_pages [P] cut by context_offsets [X+1], context_lengths [X] in
+    rows, context_forks [F] cut by context_fork_offsets [X+1]. kept_rows, kept_slots [K]. `every` has all rows as
+    queries, `read` those that are read.
+
+    Pieces [Q] are what recurrent layers walk: segments, cut after each row whose state is kept; in the
+    stream's order. piece_parents (-1: none) is the piece whose final state one begins from, piece_from the slot
+    of the state that it begins from (-1: its parent's, or zeros), piece_to the slot in which its final state is kept
+    (-1: nowhere). No slot is both read and written in one round.
     """
 
     tokens: torch.Tensor
@@ -61,9 +83,17 @@ class Stream:
     blocks: torch.Tensor
     contexts: torch.Tensor
     origins: torch.Tensor
+    anchors: torch.Tensor
     context_pages: torch.Tensor
     context_offsets: torch.Tensor
     context_lengths: torch.Tensor
+    context_forks: torch.Tensor
+    context_fork_offsets: torch.Tensor
+    piece_starts: torch.Tensor
+    piece_lengths: torch.Tensor
+    piece_parents: torch.Tensor
+    piece_from: torch.Tensor
+    piece_to: torch.Tensor
     kept_rows: torch.Tensor
     kept_slots: torch.Tensor
     every: Queries
@@ -75,8 +105,9 @@ class Stream:
 
 
 _FIELDS = (
-    "tokens", "positions", "starts", "lengths", "parents", "blocks", "contexts", "origins",
-    "context_pages", "context_offsets", "context_lengths", "kept_rows", "kept_slots",
+    "tokens", "positions", "starts", "lengths", "parents", "blocks", "contexts", "origins", "anchors",
+    "context_pages", "context_offsets", "context_lengths", "context_forks", "context_fork_offsets",
+    "piece_starts", "piece_lengths", "piece_parents", "piece_from", "piece_to", "kept_rows", "kept_slots",
     "every_rows", "every_bounds", "read_rows", "read_bounds", "read_index", "columns", "offsets", "normalize",
 )  # fmt: skip
 
@@ -123,7 +154,7 @@ def pack(units: Sequence[Unit], multiple: int = 1) -> Round:
     """
     n_fill = -sum(u.tree.n_tokens for u in units) % multiple
     if n_fill:
-        units = [*units, Unit(Tree.of([Segment(np.zeros(n_fill, np.int32))]), _NONE, 0, _NONE)]
+        units = [*units, Unit(Tree.of([Segment(np.zeros(n_fill, np.int32))]))]
     trees = [u.tree for u in units]
     n_rows, n_segments = _sizes(t.tokens for t in trees), _sizes(t.lengths for t in trees)
     n_reads, n_columns = _sizes(t.read_rows for t in trees), _sizes(t.columns for t in trees)
@@ -141,7 +172,8 @@ def pack(units: Sequence[Unit], multiple: int = 1) -> Round:
     has_context = n_context > 0
     context_of = np.where(has_context, np.cumsum(has_context) - 1, -1)
     held = [u for u in units if u.n_context > 0]
-    n_pages = _sizes(u.context for u in held)
+    anchors = origins.copy()
+    anchors[segment0[[u.continues for u in units]]] = [u.forks[-1] for u in units if u.continues]
 
     read_segments = np.concatenate([t.read_segments for t in trees]) + np.repeat(segment0, n_reads)
     read_of = starts[read_segments] + np.concatenate([t.read_rows for t in trees])
@@ -161,9 +193,13 @@ def pack(units: Sequence[Unit], multiple: int = 1) -> Round:
         "blocks": np.concatenate([t.blocks for t in trees]),
         "contexts": np.repeat(context_of, n_segments),
         "origins": origins,
+        "anchors": anchors,
         "context_pages": _join([u.context for u in held]),
-        "context_offsets": np.concatenate([[0], np.cumsum(n_pages)]),
+        "context_offsets": _offsets(_sizes(u.context for u in held)),
         "context_lengths": n_context[has_context],
+        "context_forks": _join([u.forks for u in held]),
+        "context_fork_offsets": _offsets(_sizes(u.forks for u in held)),
+        **_pieces(units, starts, lengths, parents, row0, segment0),
         "kept_rows": _join([np.arange(n, dtype=np.int32) for n in kept]) + np.repeat(row0, kept),
         "kept_slots": _join([u.slots for u in units]),
         "every_rows": every_rows,
@@ -175,10 +211,32 @@ def pack(units: Sequence[Unit], multiple: int = 1) -> Round:
         "offsets": np.concatenate([offsets, [int(n_columns.sum())]]),
         "normalize": normalize,
     }
-    return _buffer(fields, np.concatenate([[0], np.cumsum(n_reads)]).astype(np.int32))
+    return _buffer(fields, _offsets(n_reads))
 
 
-_NONE = np.zeros(0, np.int32)
+def _pieces(
+    units: Sequence[Unit], starts: IntArray, lengths: IntArray, parents: IntArray, row0: IntArray, segment0: IntArray
+) -> dict[str, IntArray]:
+    """The segments, cut behind the rows whose states are kept."""
+    leaves = np.concatenate([u.leaves for u in units])
+    ends = leaves[:, 0] + np.repeat(row0, _sizes(u.leaves for u in units)) + 1
+    begins, n_rows = np.union1d(starts, ends).astype(np.int32), int(starts[-1] + lengths[-1])
+    begins = begins[begins < n_rows]
+    first, last = np.searchsorted(begins, starts), np.searchsorted(begins, starts + lengths) - 1
+    piece_parents = np.arange(-1, len(begins) - 1, dtype=np.int32)
+    piece_parents[first] = np.where(parents < 0, -1, last[parents])
+    piece_from, piece_to = np.full((2, len(begins)), -1, np.int32)
+    roots = np.flatnonzero(parents < 0)
+    unit_of = np.searchsorted(segment0, roots, side="right") - 1
+    piece_from[first[roots]] = np.array([u.state for u in units], np.int32)[unit_of]
+    piece_to[np.searchsorted(begins, ends) - 1] = leaves[:, 1]
+    return {
+        "piece_starts": begins,
+        "piece_lengths": np.diff(begins, append=n_rows).astype(np.int32),
+        "piece_parents": piece_parents,
+        "piece_from": piece_from,
+        "piece_to": piece_to,
+    }
 
 
 def _buffer(fields: dict[str, IntArray], unit_reads: IntArray) -> Round:
@@ -202,6 +260,11 @@ def _before(sizes: IntArray) -> IntArray:
     out = np.zeros(len(sizes), np.int32)
     np.cumsum(sizes[:-1], out=out[1:])
     return out
+
+
+def _offsets(sizes: IntArray) -> IntArray:
+    """Where each begins, and the end of the last."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
 
 
 def _join(arrays: Sequence[IntArray]) -> IntArray:
