@@ -7,20 +7,20 @@ from functools import cache
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen3Config
 
-from ramet.cache.kv import PagedKeyValues
+from ramet.cache.kv import KeyValue
+from ramet.cache.store import Store
 from ramet.config import rope_frequencies
 from ramet.families import FAMILIES
-from ramet.families.family import head_weight
 from ramet.layers.decoder import Decoder
+from ramet.layers.storage import allocate
 from ramet.ops import choose
 
 VOCAB_SIZE = 199
-N_LAYERS, N_KV_HEADS, HEAD_DIM = 3, 2, 16
 CPU = torch.device("cpu")
 
 _COMMON = {
-    "vocab_size": VOCAB_SIZE, "hidden_size": 96, "intermediate_size": 96, "num_hidden_layers": N_LAYERS,
-    "num_attention_heads": 6, "num_key_value_heads": N_KV_HEADS, "head_dim": HEAD_DIM,
+    "vocab_size": VOCAB_SIZE, "hidden_size": 96, "intermediate_size": 96, "num_hidden_layers": 3,
+    "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16,
     "max_position_embeddings": 2048, "tie_word_embeddings": False,
 }  # fmt: skip
 CONFIGS = {
@@ -42,18 +42,22 @@ def oracle(model_type: str) -> PreTrainedModel:
 @cache
 def decoder(model_type: str) -> Decoder:
     """Ours, of the oracle's weights."""
-    state = oracle(model_type).state_dict()
-    family = FAMILIES[model_type]
-    shape = family.shape(CONFIGS[model_type])
-    plan = {**family.plan(shape), "head": head_weight(shape)}
-    weights = {ours: torch.cat([state[name] for name in weight.parts]) for ours, weight in plan.items()}
-    return Decoder(shape, weights, *rope_frequencies(CONFIGS[model_type]), choose(CPU))
+    state, family, config = oracle(model_type).state_dict(), FAMILIES[model_type], CONFIGS[model_type]
+    shape = family.shape(config)
+    weights = {}
+    for ours, weight in family.plan(shape, state.keys()).items():
+        made = torch.cat([state[name] for name in weight.parts])
+        assert made.shape == weight.shape, ours
+        weights[ours] = made if weight.transform is None else weight.transform(made)
+    rotaries = [rope_frequencies(config, kind) for kind in shape.rotaries]
+    return Decoder(shape, weights, rotaries, choose(CPU))
 
 
-def poisoned_cache(n_pages: int, page_size: int) -> PagedKeyValues:
-    """Pages full of NaN: what is read before it is written shows."""
-    cache = PagedKeyValues.allocate(N_LAYERS, n_pages, page_size, N_KV_HEADS, HEAD_DIM, torch.float32, CPU)
-    for layer in cache.layers:
-        layer.keys.fill_(torch.nan)
-        layer.values.fill_(torch.nan)
-    return cache
+def poisoned_store(model_type: str, n_pages: int, page_size: int, n_states: int = 0) -> Store:
+    """Pages and states full of NaN: what is read before it is written shows."""
+    store = allocate(decoder(model_type).shape, n_pages, page_size, n_states, torch.float32, CPU)
+    for layer in store.layers:
+        if layer is not None:
+            for tensor in (layer.keys, layer.values) if isinstance(layer, KeyValue) else (layer.window, layer.state):
+                tensor.fill_(torch.nan)
+    return store

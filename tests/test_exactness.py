@@ -24,7 +24,7 @@ def run(
     """All trees through scheduler, pages and pass; checks that every page comes back."""
     pages = Pages(n_pages, page_size)
     scheduler = Scheduler(pages, max_round_tokens)
-    runner = Runner(decoders.decoder(model_type), decoders.poisoned_cache(n_pages, page_size))
+    runner = Runner(decoders.decoder(model_type), decoders.poisoned_store(model_type, n_pages, page_size))
     jobs = [Job(tree, Future(), n_keep=first_path(tree)) for tree in trees]
     for job in jobs:
         scheduler.add(job)

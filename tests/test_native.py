@@ -57,7 +57,7 @@ def check_all(stream: Stream) -> None:
         expected = reference.attention(q.double(), k.double(), v.double(), stream, stream.every, None, scale=0.2)
         assert float((found.double() - expected).abs().max()) < limit
         x = torch.randn(70, 130).to(dtype)
-        pairs = [(norm.silu_mul(x), norm_reference.silu_mul(x))]
+        pairs = [(norm.gated(x, "silu"), norm_reference.gated(x, "silu"))]
         pairs.append((norm.rms_norm(x, torch.ones(130), 1e-5), norm_reference.rms_norm(x, torch.ones(130), 1e-5)))
         turn = torch.randn(len(stream.tokens), 2, 24)
         pairs += zip(
@@ -96,7 +96,7 @@ def test_one_openmp_runtime_and_one_pool() -> None:
     torch.randn(1 << 20).exp_().sum()
     threads = len(list(Path("/proc/self/task").iterdir()))
     for _ in range(3):
-        norm.silu_mul(torch.randn(512, 2048))
+        norm.gated(torch.randn(512, 2048), "silu")
     assert len(list(Path("/proc/self/task").iterdir())) <= threads
     torch.set_num_threads(before)
 

@@ -84,16 +84,16 @@ def test_rotate_leaves_values_alone() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows", [0, 1, 12, 63, 500])
 @pytest.mark.parametrize("width", [1, 63, 65, 1536])
-def test_silu_mul(dtype: torch.dtype, rows: int, width: int) -> None:
+def test_silu(dtype: torch.dtype, rows: int, width: int) -> None:
     gate_up = torch.randn(rows, 2 * width).to(dtype) * 4
-    assert_close(cpu.silu_mul(gate_up), reference.silu_mul(gate_up), dtype)
+    assert_close(cpu.gated(gate_up, "silu"), reference.gated(gate_up, "silu"), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_silu_mul_at_the_ends(dtype: torch.dtype) -> None:
+def test_silu_at_the_ends(dtype: torch.dtype) -> None:
     gate = torch.tensor([0.0, 80.0, 90.0, 1e4, 3e38, torch.inf, -80.0, -90.0, -1e4, -3e38, torch.nan] * 5).to(dtype)
-    found = cpu.silu_mul(torch.cat((gate, torch.ones_like(gate)))[None])
-    expected = reference.silu_mul(torch.cat((gate, torch.ones_like(gate)))[None])
+    found = cpu.gated(torch.cat((gate, torch.ones_like(gate)))[None], "silu")
+    expected = reference.gated(torch.cat((gate, torch.ones_like(gate)))[None], "silu")
     torch.testing.assert_close(found, expected, rtol=TOLERANCE[dtype], atol=1e-30, equal_nan=True)
 
 
@@ -102,7 +102,7 @@ def test_bits_do_not_depend_on_threads() -> None:
     found = []
     for n in (1, 2, 3):
         torch.set_num_threads(n)
-        found.append(torch.cat((cpu.rms_norm(x, weight, EPS), cpu.silu_mul(gate_up)), 1))
+        found.append(torch.cat((cpu.rms_norm(x, weight, EPS), cpu.gated(gate_up, "silu")), 1))
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
 

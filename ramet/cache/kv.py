@@ -24,29 +24,3 @@ class KeyValue:
         """Copy one page: a fork in the middle of a page writes into its own copy."""
         self.keys[target] = self.keys[source]
         self.values[target] = self.values[source]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PagedKeyValues:
-    """The pages of every layer, allocated at once."""
-
-    layers: tuple[KeyValue, ...]
-    page_size: int
-
-    @classmethod
-    def allocate(
-        cls, n_layers: int, n_pages: int, page_size: int, n_heads: int, head_dim: int, dtype: torch.dtype,
-        device: torch.device,
-    ) -> PagedKeyValues:  # fmt: skip
-        shape = (n_pages, page_size, n_heads, head_dim)
-        made = [KeyValue(*(torch.empty(shape, dtype=dtype, device=device) for _ in "kv")) for _ in range(n_layers)]
-        return cls(tuple(made), page_size)
-
-    def copy(self, source: int, target: int) -> None:
-        for layer in self.layers:
-            layer.copy(source, target)
-
-
-def bytes_a_page(n_layers: int, page_size: int, n_heads: int, head_dim: int, dtype: torch.dtype) -> int:
-    """Bytes that one page takes over all layers, keys and values."""
-    return 2 * n_layers * page_size * n_heads * head_dim * dtype.itemsize

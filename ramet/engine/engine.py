@@ -15,7 +15,6 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from ramet.cache.kv import PagedKeyValues, bytes_a_page
 from ramet.cache.pages import Pages
 from ramet.decide.decider import Decider, Plan
 from ramet.decide.settings import settings_for
@@ -25,6 +24,7 @@ from ramet.engine.scheduler import Batch, Job, Scheduler
 from ramet.engine.settings import DTYPES, PAGE_SIZE, EngineSettings
 from ramet.errors import Cancelled, EngineFault, InvalidRequest, Overloaded, RequestTooLong
 from ramet.layers.decoder import Decoder
+from ramet.layers.storage import allocate, row_bytes
 from ramet.request import Decision, DecisionRequest, Method, Timing, Usage
 from ramet.tree import Reads, Tree
 
@@ -43,10 +43,9 @@ class Engine:
         self.name, self.decider, self.settings = name, decider, settings
         self.shape = model.shape
         self.fault: EngineFault | None = None
-        kv_shape = (PAGE_SIZE, self.shape.n_kv_heads, self.shape.head_dim, DTYPES[settings.dtype])
-        n_pages = max(1, settings.cache_bytes // bytes_a_page(self.shape.n_layers, *kv_shape))
-        cache = PagedKeyValues.allocate(self.shape.n_layers, n_pages, *kv_shape, model.device)
-        self._runner = Runner(model, cache)
+        n_pages = max(1, settings.cache_bytes // (PAGE_SIZE * row_bytes(self.shape, DTYPES[settings.dtype])))
+        store = allocate(self.shape, n_pages, PAGE_SIZE, 0, DTYPES[settings.dtype], model.device)
+        self._runner = Runner(model, store)
         self._scheduler = Scheduler(Pages(n_pages, PAGE_SIZE), settings.max_round_tokens)
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
         self._counts = Counter(requests=0, rounds=0, tokens=0, cancelled=0, failed_rounds=0)  # no key comes later

@@ -9,7 +9,6 @@ import torch
 from ramet.config import rope_frequencies
 from ramet.engine.settings import DTYPES, EngineSettings
 from ramet.families import FAMILIES
-from ramet.families.family import head_weight
 from ramet.layers.decoder import Decoder
 from ramet.ops import choose
 from ramet.weights import Checkpoint, load, open_checkpoint
@@ -23,18 +22,19 @@ def open_known(source: str | Path) -> Checkpoint:
 def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
     """Read a checkpoint's weights. Raises CheckpointError."""
     family = FAMILIES[checkpoint.model_type]
-    shape = family.shape(checkpoint.config)
-    plan = family.plan(shape)
-    if "lm_head.weight" in checkpoint.names:
-        plan["head"] = head_weight(shape)
+    config = checkpoint.config.get_text_config()
+    shape = family.shape(config)
+    plan = family.plan(shape, checkpoint.names)
     weights = load(
         checkpoint,
         {name: weight.parts for name, weight in plan.items()},
         shapes={name: weight.shape for name, weight in plan.items()},
         dtype=DTYPES[settings.dtype],
+        unused=family.unused,
     )
     device = torch.device(settings.device)
-    for name in weights:
-        weights[name] = weights[name].to(device)
-    frequencies, scale = rope_frequencies(checkpoint.config)
-    return Decoder(shape, weights, frequencies, scale, choose(device, settings.ops))
+    for name, weight in plan.items():
+        made = weights[name] if weight.transform is None else weight.transform(weights[name])
+        weights[name] = made.to(device)
+    rotaries = [rope_frequencies(config, kind) for kind in shape.rotaries]
+    return Decoder(shape, weights, rotaries, choose(device, settings.ops))

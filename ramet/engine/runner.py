@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ramet.cache.kv import PagedKeyValues
+from ramet.cache.store import Store
 from ramet.engine.scheduler import Batch
 from ramet.layers.decoder import Decoder
 from ramet.round import pack
@@ -16,13 +16,13 @@ ROW_MULTIPLE = 16
 class Runner:
     """A model and its pages on a device."""
 
-    def __init__(self, model: Decoder, cache: PagedKeyValues) -> None:
-        self.model, self.cache = model, cache
+    def __init__(self, model: Decoder, store: Store) -> None:
+        self.model, self.store = model, store
 
     def run(self, batch: Batch) -> list[Reads]:
         """One pass over a batch's units."""
         for source, target in batch.copies:
-            self.cache.copy(source, target)
+            self.store.copy_page(source, target)
         packed = pack(batch.units, ROW_MULTIPLE)
-        logits, logsumexp = self.model(packed.on(self.model.device), self.cache)
+        logits, logsumexp = self.model(packed.on(self.model.device), self.store)
         return packed.results(logits, logsumexp)[: len(batch.units)]

@@ -7,50 +7,70 @@ from dataclasses import dataclass
 import torch
 
 from ramet.cache.kv import KeyValue
+from ramet.layers.output import Output
+from ramet.layers.run import Run
+from ramet.layers.shape import AttentionShape
 from ramet.ops import Linear, Ops
-from ramet.round import Queries, Stream
+from ramet.round import Queries
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attention:
-    """Projections, per-head norms and the shape of one attention layer.
+    """Norm, projections and per-head norms of attention layer number `layer`.
 
-    q_proj [Hq * D, C], kv_proj [2 Hk * D, C], o_proj [C, Hq * D]; q_norm and k_norm [D] where the family has them;
-    window 0 sees all.
+    q_proj [Hq * D, C], twice as many rows with a gate; kv_proj [2 Hk * D, C], half as many where keys are values, None
+    where the keys are another layer's; norm [C]; q_norm and k_norm [D] where the family has them.
     """
 
+    layer: int
+    shape: AttentionShape
+    norm: torch.Tensor
     q_proj: Linear
-    kv_proj: Linear
-    o_proj: Linear
+    kv_proj: Linear | None
     q_norm: torch.Tensor | None
     k_norm: torch.Tensor | None
-    n_heads: int
-    n_kv_heads: int
+    output: Output
     eps: float
-    scale: float
-    window: int
     ops: Ops
 
-    def __call__(
-        self,
-        x: torch.Tensor,
-        residual: torch.Tensor,
-        rotation: torch.Tensor,
-        stream: Stream,
-        queries: Queries,
-        pages: KeyValue | None,
-    ) -> torch.Tensor:
-        """x [T, C] normed, residual [N, C] and rotation of all rows; returns [N, C], the rows of `queries`."""
-        whole = queries is stream.every
-        rows = queries.rows.long()
-        _, k, v = self.ops.rotate(self.kv_proj(x), rotation, 0, self.n_kv_heads, None, self.k_norm, self.eps)
+    def __call__(self, x: torch.Tensor, run: Run, given: Queries, queries: Queries) -> torch.Tensor:
+        """x [N', C], the rows of `given`; returns [N, C], the rows of `queries`, which are among them."""
+        shape, normed = self.shape, self.ops.rms_norm(x, self.norm, self.eps)
+        owner = self.layer if shape.keys_of is None else shape.keys_of
+        pages = run.store.pages(owner) if run.store is not None else None
+        k, v = self._keys(normed, run, pages)
+        if not len(queries.rows):
+            return x[:0]
+        if given is not queries:
+            x, normed = x[queries.rows.long()], normed[queries.rows.long()]
+        q, gate = self._queries(normed, run, queries)
+        seen = self.ops.attention(q, k, v, run.stream, queries, pages, scale=shape.scale, window=shape.window)
+        seen = seen.flatten(1)
+        return self.output(seen if gate is None else self.ops.sigmoid_mul(seen, gate), x)
+
+    def _keys(self, normed: torch.Tensor, run: Run, pages: KeyValue | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values [T, Hk, D] of every row: computed, and kept in pages, or another layer's."""
+        shape, stream = self.shape, run.stream
+        if self.kv_proj is None:
+            assert shape.keys_of is not None
+            return run.keys[shape.keys_of]
+        kv = self.kv_proj(normed)
+        if shape.keys_are_values:
+            kv = torch.cat((kv, kv), 1)
+        rotation = run.rotation(shape.rotary, stream.every)
+        _, k, v = self.ops.rotate(kv, rotation, 0, shape.n_kv_heads, None, self.k_norm, self.eps)
+        if shape.unit_values:
+            v = self.ops.rms_norm(v.flatten(0, 1), None, self.eps).view(v.shape)
         if pages is not None:
             pages.write(k, v, stream.kept_rows, stream.kept_slots)
-        if not len(rows):
-            return residual
-        q, _, _ = self.ops.rotate(
-            self.q_proj(x if whole else x[rows]), rotation if whole else rotation[rows],
-            self.n_heads, 0, self.q_norm, None, self.eps,
-        )  # fmt: skip
-        seen = self.ops.attention(q, k, v, stream, queries, pages, scale=self.scale, window=self.window)
-        return self.o_proj.add(seen.flatten(1), residual)
+        run.keys[self.layer] = k, v
+        return k, v
+
+    def _queries(self, normed: torch.Tensor, run: Run, queries: Queries) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Queries [N, Hq, D], and the gate [N, Hq * D] where there is one."""
+        shape, projected, gate = self.shape, self.q_proj(normed), None
+        if shape.gated:
+            projected, gate = projected.chunk(2, 1)
+        rotation = run.rotation(shape.rotary, queries)
+        q, _, _ = self.ops.rotate(projected, rotation, shape.n_heads, 0, self.q_norm, None, self.eps)
+        return q, gate

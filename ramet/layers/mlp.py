@@ -6,17 +6,25 @@ from dataclasses import dataclass
 
 import torch
 
+from ramet.layers.output import Output
+from ramet.layers.run import Run
+from ramet.layers.shape import Activation
 from ramet.ops import Linear, Ops
+from ramet.round import Queries
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GatedMLP:
-    """gate_up_proj [2 I, C], down_proj [C, I]."""
+    """norm [C], gate_up_proj [2 I, C], and the output's product [C, I]."""
 
+    norm: torch.Tensor
     gate_up_proj: Linear
-    down_proj: Linear
+    output: Output
+    activation: Activation
+    eps: float
     ops: Ops
 
-    def __call__(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """x [N, C] normed; returns residual + MLP(x)."""
-        return self.down_proj.add(self.ops.silu_mul(self.gate_up_proj(x)), residual)
+    def __call__(self, x: torch.Tensor, run: Run, queries: Queries) -> torch.Tensor:
+        """x [N, C], the rows of `queries`; returns x + MLP(x)."""
+        normed = self.ops.rms_norm(x, self.norm, self.eps)
+        return self.output(self.ops.gated(self.gate_up_proj(normed), self.activation), x)

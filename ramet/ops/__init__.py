@@ -58,12 +58,14 @@ class Ops:
     """The functions chosen for one device, and why: `why` has a line each for attention, norm, linear and head."""
 
     attention: Attention
-    rms_norm: Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]
+    rms_norm: Callable[[torch.Tensor, torch.Tensor | None, float], torch.Tensor]
+    rms_norm_gated: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor]
     rotate: Callable[
         [torch.Tensor, torch.Tensor, int, int, torch.Tensor | None, torch.Tensor | None, float],
         tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     ]
-    silu_mul: Callable[[torch.Tensor], torch.Tensor]
+    gated: Callable[[torch.Tensor, str], torch.Tensor]
+    sigmoid_mul: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     pack: Pack
     prepare: Callable[[torch.Tensor], head_reference.Vocabulary]
     read: Callable[[torch.Tensor, head_reference.Vocabulary, Stream], tuple[torch.Tensor, torch.Tensor]]
@@ -90,7 +92,8 @@ def choose(device: torch.device, override: Mapping[str, str] = MappingProxyType(
         why[name] = _why(name, wanted, device, name in override)
     attention, norm, linear, head = (chosen[name] for name in _MODULES)
     return Ops(
-        attention=attention.attention, rms_norm=norm.rms_norm, rotate=norm.rotate, silu_mul=norm.silu_mul,
+        attention=attention.attention, rms_norm=norm.rms_norm, rms_norm_gated=norm.rms_norm_gated, rotate=norm.rotate,
+        gated=norm.gated, sigmoid_mul=norm.sigmoid_mul,
         pack=linear.pack, prepare=head.prepare, read=head.read, why=why,
     )  # fmt: skip
 

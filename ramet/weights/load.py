@@ -19,18 +19,19 @@ def load(
     *,
     dtype: torch.dtype,
     optional: frozenset[str] = frozenset(),
+    unused: tuple[str, ...] = (),
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     progress: bool | None = None,
 ) -> dict[str, torch.Tensor]:
     """Every tensor of `plan` in memory of its own, contiguous, in `dtype`.
 
     plan: our name -> the checkpoint's names, laid one behind the other along dimension 0. optional: our names that may
-    be left out when none of their parts is there. shapes: what some of ours must come to. progress: show a bar on
+    be left out when none of their parts is there. unused: how the names begin that may be there and are left alone. shapes: what some of ours must come to. progress: show a bar on
     stderr; None shows one on a terminal. Strict both ways: raises CheckpointError for a name of the plan that is
     missing, a name of the checkpoint that nothing uses, and shapes that do not fit.
     """
     wanted = {ours: parts for ours, parts in plan.items() if ours not in optional or _present(checkpoint, parts)}
-    _check_names(checkpoint, wanted)
+    _check_names(checkpoint, wanted, unused)
     merged = {ours: _shape(checkpoint, parts, (shapes or {}).get(ours)) for ours, parts in wanted.items()}
     tensors: dict[str, torch.Tensor] = {}
     shown = None if progress is None else not progress  # tqdm's None: only on a terminal
@@ -48,12 +49,12 @@ def _present(checkpoint: Checkpoint, parts: tuple[str, ...]) -> bool:
     return not checkpoint.names.isdisjoint(parts)
 
 
-def _check_names(checkpoint: Checkpoint, plan: Mapping[str, tuple[str, ...]]) -> None:
+def _check_names(checkpoint: Checkpoint, plan: Mapping[str, tuple[str, ...]], unused: tuple[str, ...]) -> None:
     used = {name for parts in plan.values() for name in parts}
     problems = []
     if missing := sorted(used - checkpoint.names):
         problems.append(f"missing are {_listed(missing)}")
-    if extra := sorted(checkpoint.names - used):
+    if extra := sorted(name for name in checkpoint.names - used if not name.startswith(unused)):
         problems.append(f"nothing uses {_listed(extra)}")
     if problems:
         expected = f"{checkpoint.name}: the weights are not those of a {checkpoint.model_type} model"

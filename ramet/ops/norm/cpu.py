@@ -10,10 +10,10 @@ from ramet.ops.native import Library, library, pointer
 from ramet.ops.norm import reference
 
 
-def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
     """As `reference.rms_norm`. Rows of x may lie apart."""
     found = _library_for(x)
-    if found is None:
+    if found is None or weight is None:
         return reference.rms_norm(x, weight, eps)
     x, weight = _rows(x), _weight(weight)
     out = torch.empty(x.shape, dtype=x.dtype)
@@ -38,6 +38,8 @@ def rotate(
         return reference.rotate(qkv, rotation, n_heads, n_kv_heads, q_norm, k_norm, eps)
     qkv, rotation = _rows(qkv), rotation.float().contiguous()
     head_dim = qkv.shape[1] // (n_heads + 2 * n_kv_heads)
+    if 2 * rotation.shape[2] != head_dim:
+        return reference.rotate(qkv, rotation, n_heads, n_kv_heads, q_norm, k_norm, eps)
     q_norm, k_norm = (None if w is None else _weight(w) for w in (q_norm, k_norm))
     found.functions.ramet_rotate(
         pointer(qkv), c_int64(qkv.stride(0)), pointer(rotation), n_heads, n_kv_heads, head_dim,
@@ -48,11 +50,15 @@ def rotate(
     return q, k, v
 
 
-def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """As `reference.silu_mul`."""
+rms_norm_gated = reference.rms_norm_gated
+sigmoid_mul = reference.sigmoid_mul
+
+
+def gated(gate_up: torch.Tensor, activation: str) -> torch.Tensor:
+    """As `reference.gated`."""
     found = _library_for(gate_up)
-    if found is None:
-        return reference.silu_mul(gate_up)
+    if found is None or activation != "silu":
+        return reference.gated(gate_up, activation)
     gate_up = _rows(gate_up)
     n_rows, width = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty(n_rows, width, dtype=gate_up.dtype)

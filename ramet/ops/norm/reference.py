@@ -6,13 +6,21 @@ import torch
 from torch.nn import functional
 
 
-def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
     """x / sqrt(mean(x^2) + eps) * weight (Zhang & Sennrich 2019), in float32, rounded once.
 
-    x [T, C], weight [C] float32.
+    x [T, C], weight [C] float32; None is a weight of ones.
     """
     wide = x.float()
-    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight).to(x.dtype)
+    wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return (wide if weight is None else wide * weight).to(x.dtype)
+
+
+def rms_norm_gated(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """Each head's norm, times silu(gate): x and gate [T, H, D], weight [D] float32 (transformers' Qwen3_5RMSNormGated)."""
+    wide = x.float()
+    wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return ((weight * wide.to(x.dtype)).float() * functional.silu(gate.float())).to(x.dtype)
 
 
 def rotate(
@@ -26,8 +34,8 @@ def rotate(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Per-head norm (where weights are given) and rotary embedding of a merged projection.
 
-    qkv [T, (Hq + 2 Hk) * D]; rotation [T, 2, D/2] float32: cosines, then sines, of each row's position, times the
-    model's attention scale. Halves are rotated against each other (x1 cos - x2 sin, x2 cos + x1 sin: RoPE as in
+    qkv [T, (Hq + 2 Hk) * D]; rotation [T, 2, R/2] float32: cosines, then sines, of each row's position, times the
+    model's attention scale; of each head's D values the first R are rotated. Their halves are rotated against each other (x1 cos - x2 sin, x2 cos + x1 sin: RoPE as in
     GPT-NeoX and transformers). q_norm, k_norm [D] float32 (Qwen3). Returns q [T, Hq, D], k and v [T, Hk, D]; may
     work in place, so qkv must not be used afterwards.
     """
@@ -41,11 +49,21 @@ def _turn(x: torch.Tensor, rotation: torch.Tensor, weight: torch.Tensor | None, 
     if weight is not None:
         wide = rms_norm(wide, weight, eps)
     cos, sin = rotation[:, None, 0], rotation[:, None, 1]
-    a, b = wide.chunk(2, -1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
+    half = cos.shape[-1]
+    a, b, rest = wide[..., :half], wide[..., half : 2 * half], wide[..., 2 * half :]
+    return torch.cat((a * cos - b * sin, b * cos + a * sin, rest), -1).to(x.dtype)
 
 
-def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """gate_up [T, 2 I]: silu(first half) * second half, [T, I] (SwiGLU, Shazeer 2020)."""
+def gated(gate_up: torch.Tensor, activation: str) -> torch.Tensor:
+    """gate_up [T, 2 I]: activation(first half) * second half, [T, I] (gated linear units, Shazeer 2020).
+
+    `activation` is "silu", or "gelu_tanh": x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+    """
     gate, up = gate_up.float().chunk(2, -1)
-    return (functional.silu(gate) * up).to(gate_up.dtype)
+    gate = functional.silu(gate) if activation == "silu" else functional.gelu(gate, approximate="tanh")
+    return (gate * up).to(gate_up.dtype)
+
+
+def sigmoid_mul(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    """x * sigmoid(gate), both [T, C] (the output gate of Qwen3.5's attention)."""
+    return (x.float() * torch.sigmoid(gate.float())).to(x.dtype)

@@ -1,0 +1,62 @@
+"""Llama-like families: attention over all that came before and a gated MLP, in every layer alike."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from ramet.families.family import Plan, Weight, mlp_plan, outer_plan, prefix, products, require
+from ramet.layers.shape import AttentionShape, LayerShape, MLPShape, Shape
+
+
+def dense_shape(config: Any, *, qk_norm: bool) -> Shape:
+    """The keys that Llama-like configurations share (transformers' LlamaConfig and its kin)."""
+    require(config, "hidden_act", "silu")
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
+    window = getattr(config, "sliding_window", None) or 0
+    mlp = MLPShape(config.intermediate_size, bias=bool(getattr(config, "mlp_bias", False)))
+    layers = [
+        LayerShape(
+            AttentionShape(
+                n_heads=config.num_attention_heads, n_kv_heads=config.num_key_value_heads, head_dim=head_dim,
+                scale=head_dim**-0.5, window=window if kind == "sliding_attention" else 0,
+                bias=bool(config.attention_bias), qk_norm=qk_norm,
+            ),
+            mlp,
+        )
+        for kind in kinds
+    ]  # fmt: skip
+    return Shape(
+        vocab_size=config.vocab_size, hidden_size=config.hidden_size, layers=tuple(layers), eps=config.rms_norm_eps,
+        max_positions=config.max_position_embeddings,
+    )  # fmt: skip
+
+
+def dense_plan(shape: Shape, names: Collection[str]) -> Plan:
+    """Parameters of Llama-like checkpoints."""
+    plan = outer_plan(shape, names, None)
+    for i, layer in enumerate(shape.layers):
+        own = _layer(shape, layer, f"{prefix(names)}layers.{i}")
+        plan.update({f"{i}.{name}": weight for name, weight in own.items()})
+    return plan
+
+
+def _layer(shape: Shape, layer: LayerShape, at: str) -> Plan:
+    hidden, mixer = shape.hidden_size, layer.mixer
+    assert isinstance(mixer, AttentionShape)
+    wide, narrow = mixer.n_heads * mixer.head_dim, mixer.n_kv_heads * mixer.head_dim
+    sizes = {
+        "q_proj": (("q_proj",), wide, hidden),
+        "kv_proj": (("k_proj", "v_proj"), 2 * narrow, hidden),
+        "o_proj": (("o_proj",), hidden, wide),
+    }
+    plan = {
+        "input_norm": Weight((f"{at}.input_layernorm.weight",), (hidden,)),
+        "mlp_norm": Weight((f"{at}.post_attention_layernorm.weight",), (hidden,)),
+        **products(f"{at}.self_attn", sizes, bias=mixer.bias),
+        **mlp_plan(shape, layer, at),
+    }
+    for name in ("q_norm", "k_norm") if mixer.qk_norm else ():
+        plan[name] = Weight((f"{at}.self_attn.{name}.weight",), (mixer.head_dim,))
+    return plan

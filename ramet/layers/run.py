@@ -1,0 +1,35 @@
+"""One pass over a stream: what every layer of it shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from ramet.cache.store import Store
+from ramet.round import Queries, Stream
+
+Rotary = tuple[torch.Tensor, float]  # frequencies [R/2] float32, and the factor on cosines and sines
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """A stream, the store of earlier rounds (None: nothing is kept), and what layers leave to later ones: `keys` has
+    the keys and values [T, Hk, D] of each layer that others read."""
+
+    stream: Stream
+    store: Store | None
+    rotaries: Sequence[Rotary]
+    keys: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    _rotations: dict[tuple[int, bool], torch.Tensor] = field(default_factory=dict)
+
+    def rotation(self, which: int, queries: Queries) -> torch.Tensor:
+        """[N, 2, R/2] float32: cosines and sines of each row's angles, times the rotary scale."""
+        whole = queries is self.stream.every
+        if (which, whole) not in self._rotations:
+            frequencies, scale = self.rotaries[which]
+            positions = self.stream.positions if whole else self.stream.positions[queries.rows.long()]
+            angles = positions[:, None].float() * frequencies
+            self._rotations[which, whole] = torch.stack((angles.cos(), angles.sin()), 1) * scale
+        return self._rotations[which, whole]

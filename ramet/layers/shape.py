@@ -1,0 +1,91 @@
+"""What a family's configuration means to a decoder: shapes without weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Activation = Literal["silu", "gelu_tanh"]
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """Softmax attention. window 0 sees all. rotary: which of the model's rotary embeddings. qk_norm: a norm on each
+    query and key head; unit_values: one without a weight on each value head; gated: the output times the sigmoid of
+    a gate, whose rows stand behind the queries' in q_proj. keys_of: the earlier layer whose keys and values this one
+    reads, None where it has its own; keys_are_values: values are the keys' projection, taken before norm and rotation."""
+
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    scale: float
+    window: int = 0
+    rotary: int = 0
+    bias: bool = False
+    qk_norm: bool = False
+    unit_values: bool = False
+    gated: bool = False
+    keys_are_values: bool = False
+    keys_of: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaShape:
+    """A gated delta rule behind a short convolution (Gated DeltaNet, Yang et al. 2025)."""
+
+    n_key_heads: int
+    n_value_heads: int
+    key_dim: int
+    value_dim: int
+    conv_width: int
+
+    @property
+    def n_channels(self) -> int:
+        """Channels of the convolution: queries, keys and values of all heads."""
+        return 2 * self.n_key_heads * self.key_dim + self.n_value_heads * self.value_dim
+
+
+@dataclass(frozen=True, slots=True)
+class MLPShape:
+    size: int
+    activation: Activation = "silu"
+    bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """post_norms: a norm on what each half of the layer adds (Gemma)."""
+
+    mixer: AttentionShape | DeltaShape
+    mlp: MLPShape
+    post_norms: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A decoder. rotaries: the layer types whose rotary embeddings it has (None: the configuration's only one).
+    embedding_scale: what embeddings are multiplied by."""
+
+    vocab_size: int
+    hidden_size: int
+    layers: tuple[LayerShape, ...]
+    eps: float
+    max_positions: int
+    rotaries: tuple[str | None, ...] = (None,)
+    embedding_scale: float = 1.0
+
+    @property
+    def n_every(self) -> int:
+        """How many layers, from the first, need every row: up to the last whose keys, values or state later rows
+        may want. What lies behind them, and the rest of that last one, computes the rows that are read alone."""
+        return 1 + max(i for i, layer in enumerate(self.layers) if keeps(layer.mixer))
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether some layer folds what it has seen into a state."""
+        return any(isinstance(layer.mixer, DeltaShape) for layer in self.layers)
+
+
+def keeps(mixer: AttentionShape | DeltaShape) -> bool:
+    """Whether a layer leaves something of each row to later ones."""
+    return isinstance(mixer, DeltaShape) or mixer.keys_of is None
