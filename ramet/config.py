@@ -73,12 +73,15 @@ def gguf_config(
     raw["num_key_value_heads"] = _gguf_number(metadata, f"{architecture}.attention.head_count_kv", where, heads)
     raw["head_dim"] = _gguf_head_dim(metadata, architecture, raw["hidden_size"] // heads, where)
     raw["rope_parameters"] = _gguf_rope(metadata, architecture, raw["max_position_embeddings"], rope_factors, where)
-    for key in ("expert_count", "attention.sliding_window"):
+    windowed = model_type == "gemma3_text"
+    for key in ("expert_count",) if windowed else ("expert_count", "attention.sliding_window"):
         if metadata.get(f"{architecture}.{key}"):
             raise CheckpointError(f"{where}: {architecture}.{key} is set, which is not served for this architecture")
     for key, name in _GGUF_TOKEN_IDS.items():
         raw[name] = metadata.get(f"tokenizer.ggml.{key}_token_id")
     raw |= {"model_type": model_type, "vocab_size": vocab_size, "tie_word_embeddings": tied, "attention_bias": biased}
+    if windowed:
+        raw |= _gguf_gemma3(metadata, architecture, raw, where)
     return make_config(raw, None, where)
 
 
@@ -90,6 +93,7 @@ def rope_frequencies(config: PretrainedConfig, layer_type: str | None = None) ->
     """
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+    config = layer_config(config, layer_type)
     config.standardize_rope_params()
     rope = config.rope_parameters[layer_type] if layer_type else config.rope_parameters
     kind = rope["rope_type"]
@@ -108,6 +112,13 @@ def rope_frequencies(config: PretrainedConfig, layer_type: str | None = None) ->
         )
     frequencies, scale = ROPE_INIT_FUNCTIONS[kind](config, None, layer_type=layer_type)
     return frequencies.to(torch.float32), float(scale)
+
+
+def layer_config(config: PretrainedConfig, layer_type: str | None) -> PretrainedConfig:
+    """The configuration that holds for layers of a type, where it differs from type to type (Gemma 4's head sizes)."""
+    if layer_type is None or not getattr(config, "is_heterogeneous", False):
+        return config
+    return config.per_layer_config[layer_type]
 
 
 def read_json(path: Path, missing: str | None = None) -> dict[str, Any]:
@@ -140,6 +151,27 @@ def _gguf_head_dim(metadata: Mapping[str, Any], architecture: str, default: int,
         if other != size:
             raise CheckpointError(f"{where}: {architecture}.{key} is {other}, but heads have {size}; not served")
     return size
+
+
+def _gguf_gemma3(metadata: Mapping[str, Any], architecture: str, raw: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """What sets Gemma 3 apart. Converters write neither the pattern of its layers nor the base of the sliding ones'
+    frequencies, nor the scale of scores, in which the one of 62 layers (27B) differs from all others."""
+    n_layers, of_six = raw["num_hidden_layers"], 6
+    pattern = metadata.get(f"{architecture}.attention.sliding_window_pattern", of_six)
+    windowed = pattern if isinstance(pattern, list) else [(i + 1) % pattern > 0 for i in range(n_layers)]
+    theta = float(metadata.get(f"{architecture}.rope.freq_base_swa", 10000.0))
+    per_head = raw["hidden_size"] // raw["num_attention_heads"]
+    return {
+        "sliding_window": _gguf_number(metadata, f"{architecture}.attention.sliding_window", where),
+        "layer_types": ["sliding_attention" if own else "full_attention" for own in windowed],
+        "rope_parameters": {
+            "full_attention": raw["rope_parameters"],
+            "sliding_attention": {"rope_type": "default", "rope_theta": theta},
+        },
+        "query_pre_attn_scalar": per_head if n_layers == 62 else raw["head_dim"],
+        "final_logit_softcapping": metadata.get(f"{architecture}.final_logit_softcapping"),
+        "attn_logit_softcapping": metadata.get(f"{architecture}.attn_logit_softcapping"),
+    }
 
 
 def _gguf_rope(

@@ -203,6 +203,10 @@ class DecisionRequest(BaseModel):
     questions: dict[Name, Question] = Field(
         min_length=1, description="Question name to question. The names are the caller's and never shown to the model."
     )
+    cache_salt: str = Field(
+        default="",
+        description="Kept states are shared only among requests with the same salt: give each tenant a secret one.",
+    )
     x_method: Method | None = Field(
         default=None,
         description="How options are read: `letters` by labels listed in the prompt, `options` by the log-probability "

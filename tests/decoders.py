@@ -5,7 +5,16 @@ from __future__ import annotations
 from functools import cache
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    Gemma4TextConfig,
+    LlamaConfig,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3_5MoeTextConfig,
+    Qwen3_5TextConfig,
+)
 
 from ramet.cache.kv import KeyValue
 from ramet.cache.store import Store
@@ -13,7 +22,7 @@ from ramet.config import rope_frequencies
 from ramet.families import FAMILIES
 from ramet.layers.decoder import Decoder
 from ramet.layers.storage import allocate
-from ramet.ops import choose
+from ramet.ops import Ops, choose
 
 VOCAB_SIZE = 199
 CPU = torch.device("cpu")
@@ -23,39 +32,81 @@ _COMMON = {
     "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16,
     "max_position_embeddings": 2048, "tie_word_embeddings": False,
 }  # fmt: skip
-CONFIGS = {
+_GEMMA4 = _COMMON | {
+    "tie_word_embeddings": True, "global_head_dim": 32, "sliding_window": 11, "vocab_size_per_layer_input": VOCAB_SIZE,
+}  # fmt: skip
+_QWEN3_5 = _COMMON | {
+    "num_hidden_layers": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+    "linear_value_head_dim": 32,
+}  # fmt: skip
+_EXPERTS = {
+    "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "shared_expert_intermediate_size": 24,
+    "num_hidden_layers": 4,
+}  # fmt: skip
+CONFIGS = {  # by a name of ours: a family may have several
+    "gemma3": Gemma3TextConfig(
+        **_COMMON | {"tie_word_embeddings": True}, sliding_window=11, query_pre_attn_scalar=24,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        rope_parameters={
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+        },
+    ),
+    "gemma4": Gemma4TextConfig(
+        **_GEMMA4 | {"num_hidden_layers": 5}, layer_types=["sliding_attention", "full_attention"] * 2 + ["full_attention"],
+        num_kv_shared_layers=3, use_double_wide_mlp=True, hidden_size_per_layer_input=16,
+    ),
+    "gemma4-moe": Gemma4TextConfig(
+        **_GEMMA4, layer_types=["sliding_attention", "full_attention", "full_attention"], attention_k_eq_v=True,
+        num_global_key_value_heads=1, hidden_size_per_layer_input=0, final_logit_softcapping=2.0,
+        enable_moe_block=True, num_experts=8, top_k_experts=3, moe_intermediate_size=40,
+    ),
     "llama": LlamaConfig(**_COMMON, attention_bias=True, mlp_bias=True),
     "qwen3": Qwen3Config(**_COMMON),
-}
+    "qwen3_5": Qwen3_5TextConfig(**_QWEN3_5),
+    "qwen3_5-delta-last": Qwen3_5TextConfig(
+        **_QWEN3_5 | {"num_hidden_layers": 3, "linear_num_value_heads": 2},
+        layer_types=["linear_attention", "full_attention", "linear_attention"], attention_bias=True,
+    ),
+    "qwen3_5_moe": Qwen3_5MoeTextConfig(**_QWEN3_5 | _EXPERTS),
+}  # fmt: skip
 
 
 @cache
-def oracle(model_type: str) -> PreTrainedModel:
+def oracle(name: str) -> PreTrainedModel:
     """transformers' model with weights large enough that its probabilities are far from uniform."""
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(CONFIGS[model_type]).float().eval()
-    for name, weight in model.named_parameters():
-        weight.data = torch.rand_like(weight) + 0.5 if "norm" in name else torch.randn_like(weight) * 0.15
+    model = AutoModelForCausalLM.from_config(CONFIGS[name]).float().eval()
+    scalars = [(place, weight) for place, weight in model.named_buffers() if place.endswith("layer_scalar")]
+    for place, weight in [*model.named_parameters(), *scalars]:
+        positive = "norm" in place or "scal" in place
+        weight.data = torch.rand_like(weight) + 0.5 if positive else torch.randn_like(weight) * 0.15
     return model
 
 
 @cache
-def decoder(model_type: str) -> Decoder:
+def decoder(name: str) -> Decoder:
     """Ours, of the oracle's weights."""
-    state, family, config = oracle(model_type).state_dict(), FAMILIES[model_type], CONFIGS[model_type]
+    return build(name, choose(CPU))
+
+
+def build(name: str, ops: Ops) -> Decoder:
+    """The same on other operations."""
+    state, config = oracle(name).state_dict(), CONFIGS[name]
+    family = FAMILIES[config.model_type]
     shape = family.shape(config)
     weights = {}
     for ours, weight in family.plan(shape, state.keys()).items():
-        made = torch.cat([state[name] for name in weight.parts])
+        made = torch.cat([state[part] for part in weight.parts])
         assert made.shape == weight.shape, ours
         weights[ours] = made if weight.transform is None else weight.transform(made)
     rotaries = [rope_frequencies(config, kind) for kind in shape.rotaries]
-    return Decoder(shape, weights, rotaries, choose(CPU))
+    return Decoder(shape, weights, rotaries, ops)
 
 
-def poisoned_store(model_type: str, n_pages: int, page_size: int, n_states: int = 0) -> Store:
+def poisoned_store(name: str, n_pages: int, page_size: int, n_states: int = 0) -> Store:
     """Pages and states full of NaN: what is read before it is written shows."""
-    store = allocate(decoder(model_type).shape, n_pages, page_size, n_states, torch.float32, CPU)
+    store = allocate(decoder(name).shape, n_pages, page_size, n_states, torch.float32, CPU)
     for layer in store.layers:
         if layer is not None:
             for tensor in (layer.keys, layer.values) if isinstance(layer, KeyValue) else (layer.window, layer.state):

@@ -230,12 +230,12 @@ def test_the_shape_of_the_tree() -> None:
     assert letters.normalize.all()
     plan = OPTIONS.plan(request("x", a=choice("a", "b c")))
     tree = plan.tree
-    assert tree.depths.tolist() == [0, 1, 2, 3, 3, 1, 2, 3, 3]
-    assert tree.tokens[: tree.lengths[0]].tolist() == list(FRAME.head)
-    assert plan.trunk == tree.starts[2]
+    assert tree.depths.tolist() == [0, 1, 2, 2, 0, 1, 2, 2]
+    assert tree.tokens[: len(FRAME.head)].tolist() == list(FRAME.head)
+    assert plan.trunk == tree.starts[1]
     assert TOKENIZER.decode(tree.tokens[len(FRAME.head) : plan.trunk]) == "user\nx\n\nQuestion:"
-    assert TOKENIZER.decode(path_tokens(tree, 4)).endswith("assistant\nAnswer: b c")
-    assert TOKENIZER.decode(path_tokens(tree, 5)).endswith("<|im_start|>user\nQuestion:")
+    assert TOKENIZER.decode(path_tokens(tree, 3)).endswith("assistant\nAnswer: b c")
+    assert TOKENIZER.decode(path_tokens(tree, 4)).endswith("<|im_start|>user\nQuestion:")
     bare = BARE.plan(request("x", a=choice("a", "b c")))
     assert bare.tree.depths.tolist() == [0, 1, 2, 2]
     assert path_tokens(bare.tree, 0) == tree.tokens[: plan.trunk].tolist()

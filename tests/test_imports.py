@@ -13,6 +13,7 @@ from import_graph import ROOT, Import, at_import, imports_of, reached, source_fi
 LAYERS = (
     {"__main__"},
     {"cli"},
+    {"agree"},
     {"bench"},
     {"server"},
     {"engine"},
@@ -32,7 +33,7 @@ LAYERS = (
 )
 RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 # A kernel reads the stream's arrays from the round and the keys and values from the cache's tensors.
-ALLOWED = {("ops", "ramet.cache.kv")}
+ALLOWED = {("ops", "ramet.cache.kv"), ("ops", "ramet.cache.state")}
 
 WITHOUT_TORCH = (
     *("ramet.tree", "ramet.request", "ramet.errors", "ramet.version", "ramet.cache.pages"),

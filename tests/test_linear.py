@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from ramet.ops.linear import cpu, reference
+from ramet.ops.linear import cpu, reference, tiles
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 
@@ -17,10 +19,11 @@ TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 @pytest.mark.parametrize("rows", [0, 1, 7, 12, 63, 65, 500])
 @pytest.mark.parametrize(("n", "k"), [(96, 64), (1, 576), (63, 65)])
 @pytest.mark.parametrize("biased", [False, True])
-def test_products(dtype: torch.dtype, rows: int, n: int, k: int, biased: bool) -> None:
+@pytest.mark.parametrize("invariant", [False, True])
+def test_products(dtype: torch.dtype, rows: int, n: int, k: int, biased: bool, invariant: bool) -> None:
     weight, x = torch.randn(n, k).to(dtype), torch.randn(rows, k).to(dtype)
     bias, residual = torch.randn(n).to(dtype), torch.randn(rows, n).to(dtype)
-    packed = cpu.pack(weight.clone(), bias if biased else None)
+    packed = (cpu.pack_invariant if invariant else cpu.pack)(weight.clone(), bias if biased else None)
     expected = x.double() @ weight.double().T + (bias.double() if biased else 0.0)
     limit = TOLERANCE[dtype] * k**0.5
     for found, wanted in ((packed(x), expected), (packed.add(x, residual), expected + residual.double())):
@@ -57,3 +60,107 @@ def test_the_plain_weight_is_let_go(dtype: torch.dtype) -> None:
 
 def test_what_does_not_pack_stays_plain() -> None:
     assert isinstance(cpu.pack(torch.randn(8, 8).half()), reference.PlainLinear)
+
+
+def cancelling(rows: int, n: int, k: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """x [rows, k] and weight [n, k] whose sums are 0 but for their rounding, so that any other order of a sum shows."""
+    order = torch.randperm(k // 2)
+    x, weight = torch.randn(rows, k // 2).to(dtype), torch.randn(n, k // 2).to(dtype)
+    return torch.cat((x, -x[:, order]), 1), torch.cat((weight, weight[:, order]), 1)
+
+
+@pytest.mark.parametrize("pack", [cpu.pack_invariant, reference.pack_invariant])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("n", "k"), [(64, 2048), (33, 1502), (1, 66)])
+def test_a_row_alone_has_the_bits_that_it_has_among_others(
+    pack: Callable[[torch.Tensor], tiles.TiledLinear], dtype: torch.dtype, n: int, k: int
+) -> None:
+    x, weight = cancelling(700, n, k, dtype)
+    residual = torch.randn(700, n).mul(1e-5).to(dtype)
+    product = pack(weight)
+    whole, total = product(x), product.add(x, residual)
+    for begin, end in ((0, 1), (699, 700), (3, 5), (100, 117), (1, 65), (200, 300), (5, 700), (0, 513)):
+        rows = slice(begin, end)
+        assert torch.equal(product(x[rows]), whole[rows])
+        assert torch.equal(product.add(x[rows], residual[rows]), total[rows])
+    order = torch.randperm(700)
+    assert torch.equal(product(x[order]), whole[order])
+
+
+class Fickle(reference.PlainLinear):
+    """Sums in another order where `other` says so of the number of rows, and in the last row where `last`."""
+
+    def __init__(self, other: Callable[[int], bool], last: bool, weight: torch.Tensor) -> None:
+        super().__init__(weight, None)
+        self.other, self.last = other, last
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        ahead, back = self._sum(x, 1), self._sum(x, -1)
+        sums = back if self.other(len(x)) else ahead
+        return torch.cat((sums[:-1], back[-1:])) if self.last else sums
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        return self(x) + residual
+
+    def _sum(self, x: torch.Tensor, step: int) -> torch.Tensor:
+        terms = [x[:, i, None] * self.weight[:, i] for i in range(x.shape[1])]
+        return functools.reduce(torch.add, terms[::step])
+
+
+@pytest.mark.parametrize(
+    ("other", "last", "expected"),
+    [
+        (lambda n: n > 64, False, (64, 32, 16)),
+        (lambda n: n < 32, False, (16,)),
+        (lambda n: n == 32, False, (512, 256, 128, 64, 16)),
+        (lambda _: False, True, (1,)),
+    ],
+)
+def test_sizes_that_change_bits_are_left_out(
+    other: Callable[[int], bool], last: bool, expected: tuple[int, ...]
+) -> None:
+    made: list[Fickle] = []
+    seen: list[int] = []
+
+    def make(weight: torch.Tensor, bias: torch.Tensor | None) -> Fickle:
+        made.append(Fickle(other, last, weight))
+        return made[-1]
+
+    def watched(n: int) -> bool:
+        seen.append(n)
+        return other(n)
+
+    x, weight = cancelling(70, 8, 40, torch.float32)
+    product = tiles.TiledLinear(make, weight, None)
+    made[0].other = watched
+    whole = product(x)
+    assert set(seen) <= set(expected)
+    assert torch.equal(product(x[69:]), whole[69:])
+    torch.testing.assert_close(whole, x @ weight.T, atol=1e-4, rtol=0)
+
+
+def test_sizes_are_tried_once_for_a_shape_and_anew_for_other_threads() -> None:
+    made = []
+
+    def make(weight: torch.Tensor, bias: torch.Tensor | None) -> reference.PlainLinear:
+        made.append(weight.shape)
+        return reference.PlainLinear(weight, bias)
+
+    before = torch.get_num_threads()
+    product = tiles.TiledLinear(make, torch.randn(9, 12), None)
+    tiles.TiledLinear(make, torch.randn(9, 12), None)
+    assert len(made) == 3
+    torch.set_num_threads(before + 1)
+    product(torch.randn(3, 12))
+    product(torch.randn(5, 12))
+    torch.set_num_threads(before)
+    product(torch.randn(5, 12))
+    assert len(made) == 4
+
+
+def test_what_is_invariant_leaves_the_random_numbers_alone() -> None:
+    torch.manual_seed(1)
+    expected = torch.randn(3)
+    torch.manual_seed(1)
+    cpu.pack_invariant(torch.ones(10, 22))
+    assert torch.equal(torch.randn(3), expected)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -38,8 +38,9 @@ def assert_close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows", [0, 1, 12, 63, 500])
 @pytest.mark.parametrize("width", [1, 63, 65, 576])
-def test_rms_norm(dtype: torch.dtype, rows: int, width: int) -> None:
-    x, weight = torch.randn(rows, width).to(dtype) * 3, torch.rand(width)
+@pytest.mark.parametrize("weighted", [True, False])
+def test_rms_norm(dtype: torch.dtype, rows: int, width: int, weighted: bool) -> None:
+    x, weight = torch.randn(rows, width).to(dtype) * 3, torch.rand(width) if weighted else None
     assert_close(cpu.rms_norm(x, weight, EPS), reference.rms_norm(x, weight, EPS), dtype)
 
 
@@ -48,6 +49,16 @@ def test_rms_norm_of_a_view(path: str) -> None:
     wide[:, :64] = torch.randn(70, 64)
     x, weight = wide[:, :64], torch.rand(64)
     assert_close(cpu.rms_norm(x, weight, EPS), reference.rms_norm(x, weight, EPS), torch.float32)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("heads", "width"), [(1, 512), (3, 65), (4, 16)])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_rms_norm_of_heads_that_lie_apart(dtype: torch.dtype, heads: int, width: int, weighted: bool) -> None:
+    """As values stand in a projection, beside keys and queries."""
+    wide = torch.full((70, heads + 2, width + 3), torch.nan, dtype=dtype)
+    x, weight = wide[:, 1:-1, :width].normal_(), torch.rand(width) if weighted else None
+    assert_close(cpu.rms_norm(x, weight, EPS), reference.rms_norm(x, weight, EPS), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -75,36 +86,117 @@ def test_rotate(dtype: torch.dtype, rows: int, heads: tuple[int, int], head_dim:
         assert_close(a, b, dtype)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("head_dim", "rotary"), [(256, 64), (512, 512), (512, 128), (80, 6), (80, 0)])
+@pytest.mark.parametrize("normed", [False, True])
+def test_rotate_part_of_heads_that_lie_apart(dtype: torch.dtype, head_dim: int, rotary: int, normed: bool) -> None:
+    """The queries' half of a projection whose other half is a gate: the gate stays as it is."""
+    wide = torch.randn(40, 2 * 3 * head_dim).to(dtype)
+    rotation = torch.randn(40, 2, rotary // 2)
+    norm = torch.rand(head_dim) if normed else None
+    expected, _, _ = reference.rotate(wide.clone()[:, : 3 * head_dim], rotation, 3, 0, norm, None, EPS)
+    both = wide.clone()
+    found, _, _ = cpu.rotate(both.chunk(2, 1)[0], rotation, 3, 0, norm, None, EPS)
+    assert_close(found, expected, dtype)
+    assert torch.equal(both[:, 3 * head_dim :], wide[:, 3 * head_dim :])
+
+
 def test_rotate_leaves_values_alone() -> None:
     qkv = torch.randn(30, 5 * 32)
     _, _, v = cpu.rotate(qkv.clone(), torch.full((30, 2, 16), torch.nan), 3, 1, None, None, EPS)
     assert torch.equal(v.flatten(1), qkv[:, -32:])
 
 
+ACTIVATIONS = ["silu", "gelu_tanh"]
+ENDS = [0.0, 80.0, 90.0, 1e4, 3e38, torch.inf, -80.0, -90.0, -1e4, -3e38, torch.nan]
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows", [0, 1, 12, 63, 500])
 @pytest.mark.parametrize("width", [1, 63, 65, 1536])
-def test_silu(dtype: torch.dtype, rows: int, width: int) -> None:
+def test_gated(activation: str, dtype: torch.dtype, rows: int, width: int) -> None:
     gate_up = torch.randn(rows, 2 * width).to(dtype) * 4
-    assert_close(cpu.gated(gate_up, "silu"), reference.gated(gate_up, "silu"), dtype)
+    assert_close(cpu.gated(gate_up, activation), reference.gated(gate_up, activation), dtype)
 
 
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_silu_at_the_ends(dtype: torch.dtype) -> None:
-    gate = torch.tensor([0.0, 80.0, 90.0, 1e4, 3e38, torch.inf, -80.0, -90.0, -1e4, -3e38, torch.nan] * 5).to(dtype)
-    found = cpu.gated(torch.cat((gate, torch.ones_like(gate)))[None], "silu")
-    expected = reference.gated(torch.cat((gate, torch.ones_like(gate)))[None], "silu")
+def test_gated_at_the_ends(activation: str, dtype: torch.dtype) -> None:
+    gate = torch.tensor(ENDS * 5).to(dtype)
+    found = cpu.gated(torch.cat((gate, torch.ones_like(gate)))[None], activation)
+    expected = reference.gated(torch.cat((gate, torch.ones_like(gate)))[None], activation)
     torch.testing.assert_close(found, expected, rtol=TOLERANCE[dtype], atol=1e-30, equal_nan=True)
 
 
-def test_bits_do_not_depend_on_threads() -> None:
-    x, weight, gate_up = torch.randn(600, 576), torch.rand(576), torch.randn(600, 640)
-    found = []
-    for n in (1, 2, 3):
+def test_gelu_tanh_to_the_rounding_of_float32() -> None:
+    """Against float64. Where tanh is close to -1 the formula itself cancels in float32, and torch's result with it."""
+    gate = torch.linspace(-5, 5, 4001)
+    u = (2 / torch.pi) ** 0.5 * (gate.double() + 0.044715 * gate.double() ** 3)
+    exact = gate * torch.sigmoid(2 * u)
+    found = cpu.gated(torch.cat((gate, torch.ones_like(gate)))[None], "gelu_tanh")[0]
+    torch.testing.assert_close(found.double(), exact, rtol=1e-6, atol=1e-6)
+    if cpu.library() is not None:
+        torch.testing.assert_close(found.double(), exact, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("heads", "width"), [(1, 128), (3, 65), (4, 16)])
+@pytest.mark.parametrize("rows", [0, 1, 70])
+def test_rms_norm_gated(dtype: torch.dtype, heads: int, width: int, rows: int) -> None:
+    """The gate stands among other channels."""
+    x = torch.randn(rows, heads, width).to(dtype) * 3
+    wide = torch.full((rows, 2 * heads * width), torch.nan, dtype=dtype)
+    gate = wide[:, heads * width :].normal_().unflatten(1, (heads, width))
+    found, expected = (
+        norm(x, gate, torch.linspace(0.5, 1.5, width), EPS) for norm in (cpu.rms_norm_gated, reference.rms_norm_gated)
+    )
+    assert_close(found, expected, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [0, 1, 70])
+@pytest.mark.parametrize("width", [1, 63, 2048])
+def test_sigmoid_mul(dtype: torch.dtype, rows: int, width: int) -> None:
+    x = torch.randn(rows, 2 * width).to(dtype)[:, :width]
+    gate = torch.randn(rows, 2 * width).to(dtype).chunk(2, 1)[1] * 4
+    assert_close(cpu.sigmoid_mul(x, gate), reference.sigmoid_mul(x, gate), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sigmoid_mul_at_the_ends(dtype: torch.dtype) -> None:
+    gate = torch.tensor([ENDS]).to(dtype)
+    found, expected = (mul(torch.ones_like(gate), gate) for mul in (cpu.sigmoid_mul, reference.sigmoid_mul))
+    torch.testing.assert_close(found, expected, rtol=TOLERANCE[dtype], atol=1e-30, equal_nan=True)
+
+
+OPERATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # each of rows [T, 576]
+    "rms_norm": lambda x: cpu.rms_norm(x, torch.linspace(0, 1, 576), EPS),
+    "rms_norm of heads": lambda x: cpu.rms_norm(x.unflatten(1, (6, 96)), None, EPS),
+    "rms_norm_gated": lambda x: cpu.rms_norm_gated(*x.unflatten(1, (2, 3, 96)).unbind(1), torch.linspace(0, 1, 96), EPS),
+    "rotate": lambda x: cpu.rotate(
+        x.clone(), x[:, :64].float().unflatten(1, (2, 32)), 4, 1, torch.linspace(0, 1, 96), None, EPS
+    )[0],
+    "silu": lambda x: cpu.gated(x, "silu"),
+    "gelu_tanh": lambda x: cpu.gated(x, "gelu_tanh"),
+    "sigmoid_mul": lambda x: cpu.sigmoid_mul(*x.chunk(2, 1)),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_rows_bits_depend_neither_on_others_nor_on_threads(path: str, operation: str, dtype: torch.dtype) -> None:
+    if path == "plain":
+        pytest.skip("torch promises nothing of the kind")
+    x, run = torch.randn(600, 576).to(dtype), OPERATIONS[operation]
+    together = run(x)
+    assert bool(together.isfinite().all())
+    for lo, hi in ((0, 1), (5, 12), (599, 600)):
+        assert torch.equal(run(x[lo:hi]), together[lo:hi])
+        assert torch.equal(run(torch.cat((x, x))[600 + lo : 600 + hi]), together[lo:hi])
+    for n in (2, 3):
         torch.set_num_threads(n)
-        found.append(torch.cat((cpu.rms_norm(x, weight, EPS), cpu.gated(gate_up, "silu")), 1))
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
+        assert torch.equal(run(x), together)
 
 
 def test_half_precision_takes_torch() -> None:

@@ -110,7 +110,7 @@ def test_random_submit_run_fail_and_cancel_ends_with_every_page_free(seed: int) 
             batch = scheduler.next()
             assert batch.units
             if kind == 3 and rng.random() < 0.3:
-                scheduler.drop(list({share.job: None for share in batch.shares}), batch)
+                scheduler.drop(batch.jobs, batch)
             else:
                 for job in scheduler.commit(batch, marked(batch)):
                     assert job.reads.logits.tolist() == job.tree.columns.tolist()

@@ -32,6 +32,23 @@ CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 QWEN2_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_HYBRID = {
+    "num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16, "initializer_range": 0.1,
+}  # fmt: skip
+_EXPERTS = {
+    "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32,
+}  # fmt: skip
+_GEMMA4 = {  # layers that read keys of others, embeddings of each layer's own
+    "num_hidden_layers": 5, "layer_types": ["sliding_attention", "full_attention"] * 2 + ["full_attention"],
+    "num_kv_shared_layers": 3, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 16,
+    "sliding_window": 24, "global_head_dim": 32, "initializer_range": 0.1,
+}  # fmt: skip
+_GEMMA4_MOE = _GEMMA4 | {
+    "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
+    "num_global_key_value_heads": 1, "final_logit_softcapping": 3.0,
+    "enable_moe_block": True, "num_experts": 8, "top_k_experts": 3, "moe_intermediate_size": 32,
+}  # fmt: skip
 _WORDS = "yes no true false user assistant system the of and to a in is it that he was for on are with state answer"
 
 
@@ -45,6 +62,32 @@ def llama(*, tied: bool = True, **config: Any) -> Path:
 def qwen3(*, tied: bool = True, **config: Any) -> Path:
     """The same for Qwen3, whose norms of q and k are random too. Its head size is not hidden / heads."""
     return _saved(transformers.Qwen3Config(**_sizes(tied) | {"head_dim": 24} | config), "qwen3")
+
+
+@functools.cache
+def qwen3_5(*, multimodal: bool = False, **config: Any) -> Path:
+    """The same for Qwen3.5, 4 layers, the last of attention: by itself, or inside the multimodal model as published."""
+    return _qwen3_5("qwen3_5", _sizes(config.pop("tied", True)) | _HYBRID | config, multimodal)
+
+
+@functools.cache
+def qwen3_5_moe(*, multimodal: bool = False, **config: Any) -> Path:
+    """The same for Qwen3.5-MoE: 8 experts of 32, 3 chosen."""
+    sizes = _sizes(config.pop("tied", True)) | _HYBRID | _EXPERTS | config
+    del sizes["intermediate_size"]
+    return _qwen3_5("qwen3_5_moe", sizes, multimodal)
+
+
+@functools.cache
+def gemma4(*, tied: bool = True, multimodal: bool = False, **config: Any) -> Path:
+    """The same for Gemma 4 as the small ones are: by itself, or inside the multimodal model as published."""
+    return _gemma4(_sizes(tied) | _GEMMA4 | config, multimodal)
+
+
+@functools.cache
+def gemma4_moe(*, tied: bool = True, multimodal: bool = False, **config: Any) -> Path:
+    """The same for Gemma 4 as the large ones are: keys that are values, a soft cap, 8 experts of 32, 3 chosen."""
+    return _gemma4(_sizes(tied) | _GEMMA4_MOE | config, multimodal)
 
 
 @functools.cache
@@ -182,14 +225,42 @@ def _sizes(tied: bool) -> dict[str, Any]:
     }
 
 
-def _saved(config: PretrainedConfig, kind: str) -> Path:
+def _qwen3_5(model_type: str, sizes: dict[str, Any], multimodal: bool) -> Path:
+    """Its norms' weights are random around one, to which the model adds one."""
+    if not multimodal:
+        return _saved(transformers.AutoConfig.for_model(f"{model_type}_text", **sizes), model_type)
+    vision = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 64}
+    tied = sizes["tie_word_embeddings"]
+    config = transformers.AutoConfig.for_model(
+        model_type, text_config=sizes, vision_config=vision, tie_word_embeddings=tied
+    )
+    return _saved(config, f"{model_type}-multimodal", transformers.AutoModelForImageTextToText)
+
+
+def _gemma4(sizes: dict[str, Any], multimodal: bool) -> Path:
+    sizes = sizes | {"vocab_size_per_layer_input": sizes["vocab_size"]}
+    if not multimodal:
+        return _saved(transformers.Gemma4TextConfig(**sizes), "gemma4")
+    tower = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision = tower | {"intermediate_size": 32, "num_key_value_heads": 2, "head_dim": 16, "position_embedding_size": 64}
+    config = transformers.Gemma4Config(
+        text_config=sizes, vision_config=vision, audio_config=tower | {"output_proj_dims": 32},
+        tie_word_embeddings=sizes["tie_word_embeddings"],
+    )  # fmt: skip
+    return _saved(config, "gemma4-multimodal", transformers.AutoModelForImageTextToText)
+
+
+def _saved(config: PretrainedConfig, kind: str, auto: Any = transformers.AutoModelForCausalLM) -> Path:
     directory = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=root()))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        made = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        made = auto.from_config(config, dtype=torch.float32)
         for name, parameter in made.named_parameters():
             if "norm" in name:  # all ones as made, which would hide a norm that is left out
                 torch.nn.init.normal_(parameter, 1.0, 0.2)
+        for name, scalar in made.named_buffers():
+            if name.endswith("layer_scalar"):
+                torch.nn.init.uniform_(scalar, 0.5, 1.5)
     made.save_pretrained(directory)
     save_tokenizer(directory)
     return directory

@@ -1,95 +1,141 @@
-"""Page bookkeeping without tensors: who holds which page, and which pages hold which tokens.
+"""Page and state bookkeeping without tensors: who holds what, and what is kept of which tokens.
 
-A page is `page_size` consecutive rows of one path through a tree. Pages are counted by reference; a
-Path owns one reference to each of its pages. The prefix index keeps full pages of finished paths,
-found again by the exact tokens from the path's start, and gives up the least recently used ones
-when pages run out.
+A page is `page_size` consecutive rows of one path through a tree; a recurrent state is what a model with recurrent
+layers has folded a path's rows into. Both are counted by reference; a Path owns a reference to each of its pages and
+to its state. The prefix index keeps full pages, and states at the ends of some of them (checkpoints), found again by
+the exact tokens from the path's start. What is used least recently goes first when places run out: to the level
+below, if there is one.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Protocol
 
 import numpy as np
 
+from ramet.cache.pool import Pool
 from ramet.tree import IntArray
+
+KEY_BYTES = 20
 
 
 @dataclass(slots=True, eq=False)
 class Path:
-    """The pages of positions [0, length) of one path. Holds a reference to each page until released."""
+    """The pages of positions [0, length) of one path, and the slot of the recurrent state behind them (-1: none).
+    Holds a reference to each until released."""
 
     pages: list[int] = field(default_factory=list)
     length: int = 0
+    state: int = -1
 
 
-_Key = tuple[int | str, bytes]  # what it follows (a node's id; the salt for first pages), and its tokens
+class Lower(Protocol):
+    """Where pages and states go that must leave the device, and come back from. Keys are KEY_BYTES long."""
+
+    def __contains__(self, key: bytes) -> bool: ...
+
+    def spill_page(self, key: bytes, page: int) -> None: ...
+
+    def spill_state(self, key: bytes, slot: int) -> None: ...
+
+    def fetch_page(self, key: bytes, page: int) -> bool:
+        """Fill a page; False, and nothing changed, where the entry is gone or damaged."""
+
+    def fetch_state(self, key: bytes, slot: int) -> bool:
+        """Fill a slot, as `fetch_page`."""
 
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A full page in the index: the tokens from its parent's end, and how many pages follow it."""
+    """A full page in the index, how many pages follow it there, and the checkpoint at its end (-1: none)."""
 
-    key: _Key
+    key: bytes
     page: int
     parent: _Node | None
     n_children: int = 0
+    state: int = -1
 
 
 class Pages:
-    """All pages of a store. Not thread-safe: the engine's thread alone uses it."""
+    """All pages of a store, and its `n_states` slots of recurrent states (0: the model has none).
 
-    def __init__(self, n_pages: int, page_size: int) -> None:
+    Not thread-safe: the engine's thread alone uses it.
+    """
+
+    def __init__(self, n_pages: int, page_size: int, n_states: int = 0, lower: Lower | None = None) -> None:
         self.page_size = page_size
-        self.n_pages = n_pages
-        self.hits = self.misses = self.evicted = 0
-        self._free = list(range(n_pages - 1, -1, -1))
-        self._references = np.zeros(n_pages, np.int32)
-        self._index: OrderedDict[_Key, _Node] = OrderedDict()  # least recently used first
+        self.n_pages, self.n_states = n_pages, n_states
+        self.hits = self.misses = self.evicted = self.evicted_states = 0
+        self._pages, self._slots = Pool(n_pages), Pool(n_states)
+        self._index: OrderedDict[bytes, _Node] = OrderedDict()  # least recently used first
+        self._checkpoints: OrderedDict[bytes, _Node] = OrderedDict()  # the nodes with a state, likewise: those continued, not those passed
+        self._lower = lower
+
+    @property
+    def recurrent(self) -> bool:
+        return self.n_states > 0
 
     @property
     def n_free(self) -> int:
-        return len(self._free)
+        return self._pages.n_free
+
+    @property
+    def n_free_states(self) -> int:
+        return self._slots.n_free
 
     @property
     def n_indexed(self) -> int:
         """Pages that the prefix index holds."""
         return len(self._index)
 
+    @property
+    def n_checkpoints(self) -> int:
+        """States that the prefix index holds."""
+        return len(self._checkpoints)
+
     def match(self, tokens: IntArray, salt: str = "") -> Path:
-        """The longest run of full pages in the index that starts like `tokens`; the path holds them."""
-        path, found = Path(), []
-        parent: int | str = salt
-        for key in self._keys(tokens):
-            node = self._index.get((parent, key))
-            if node is None:
+        """The longest beginning of `tokens` that is kept and can be continued; the path holds it. A model with
+        recurrent layers continues at checkpoints alone."""
+        keys = self._keys(tokens, salt)
+        reach = next((i for i, key in enumerate(keys) if not self._has(key)), len(keys))
+        ends = [i + 1 for i in range(reach) if self._has_state(keys[i])] if self.recurrent else [reach]
+        found = self._bring(keys[: max(ends, default=0)])
+        path = Path()
+        for end in reversed(ends) if self.recurrent else [len(found)]:
+            if end <= len(found) and (not self.recurrent or self._bring_state(found[end - 1], path)):
+                path.length, path.pages = end * self.page_size, [node.page for node in found[:end]]
                 break
-            found.append(node)
-            path.pages.append(node.page)
-            parent = id(node)
-        self._touch(found)
-        path.length = len(path.pages) * self.page_size
-        self._references[path.pages] += 1
+        self._pages.drop(node.page for node in found[len(path.pages) :])
+        self._touch(found[: len(path.pages)])
         self.hits += path.length
         self.misses += len(tokens) - path.length
         return path
 
-    def keep(self, tokens: IntArray, path: Path, salt: str = "") -> None:
-        """Put the full pages of `path`, whose rows are `tokens`, into the index."""
-        parent_id: int | str = salt
+    def reach(self, tokens: IntArray, salt: str = "") -> int:
+        """Rows of the beginning of `tokens` that the index has on the device."""
+        keys = self._keys(tokens, salt)
+        return self.page_size * next((i for i, key in enumerate(keys) if key not in self._index), len(keys))
+
+    def keep(self, tokens: IntArray, path: Path, salt: str = "", states: Sequence[tuple[int, int]] = ()) -> None:
+        """Put the full pages of `path`, whose rows are `tokens`, into the index, and the checkpoints `states`:
+        positions and slots, of which those at an end of a page stay."""
         parent: _Node | None = None
-        found = []
-        for key, page in zip(self._keys(tokens[: path.length]), path.pages, strict=False):
-            node = self._index.get((parent_id, key))
+        found: list[_Node] = []
+        for key, page in zip(self._keys(tokens[: path.length], salt), path.pages, strict=False):
+            node = self._index.get(key)
             if node is None:
-                node = _Node((parent_id, key), page, parent)
-                self._index[node.key] = node
-                self._references[page] += 1
-                if parent is not None:
-                    parent.n_children += 1
+                self._pages.hold([page])
+                node = self._add(key, page, parent)
             found.append(node)
-            parent_id, parent = id(node), node
+            parent = node
+        for position, slot in states:
+            at, rest = divmod(position, self.page_size)
+            if rest == 0 and 0 < at <= len(found) and found[at - 1].state < 0:
+                self._checkpoint(found[at - 1], self.hold_state(slot))
         self._touch(found)
 
     def extend(self, path: Path, n_rows: int) -> tuple[IntArray, tuple[int, int] | None] | None:
@@ -100,7 +146,7 @@ class Pages:
         """
         size = self.page_size
         used = path.length % size
-        shared = used > 0 and int(self._references[path.pages[-1]]) > 1
+        shared = used > 0 and self._pages.shared(path.pages[-1])
         n_new = -(-(path.length + n_rows) // size) - len(path.pages) + shared
         taken = self._take(n_new)
         if taken is None:
@@ -108,47 +154,131 @@ class Pages:
         copy = None
         if shared:
             copy = (path.pages[-1], taken[0])
-            self._drop(path.pages.pop())
+            self._pages.drop([path.pages.pop()])
         path.pages.extend(taken)
         rows = np.arange(path.length, path.length + n_rows)
         path.length += n_rows
         slots = np.array(path.pages, np.int32)[rows // size] * size + rows % size
         return slots.astype(np.int32), copy
 
-    def fork(self, path: Path, length: int | None = None) -> Path:
-        """Another path of the same pages, of the first `length` rows where given."""
+    def take_state(self) -> int | None:
+        """A slot, held once, for a state to be kept; None when all are in use."""
+        while not self._slots.n_free:
+            oldest = next((node for node in self._checkpoints.values() if not self._slots.shared(node.state)), None)
+            if oldest is None:
+                return None
+            self._forget_state(oldest, spill=True)
+            self.evicted_states += 1
+        return self._slots.take()
+
+    def hold_state(self, slot: int) -> int:
+        """One more reference to a slot, which is returned."""
+        self._slots.hold([slot])
+        return slot
+
+    def drop_state(self, slot: int) -> None:
+        """Give back a reference to a slot."""
+        self._slots.drop([slot])
+
+    def fork(self, path: Path, length: int | None = None, *, state: int = -1) -> Path:
+        """Another path of the same pages. Of the first `length` rows where given, and then without the state behind;
+        or with another `state`, whose reference it takes over."""
         length = path.length if length is None else length
         assert length <= path.length
         pages = path.pages[: -(-length // self.page_size)]
-        self._references[pages] += 1
-        return Path(pages, length)
+        if state < 0 and length == path.length and path.state >= 0:
+            state = self.hold_state(path.state)
+        self._pages.hold(pages)
+        return Path(pages, length, state)
 
     def release(self, path: Path) -> None:
         """Give back a path's references; it is empty afterwards."""
-        for page in path.pages:
-            self._drop(page)
-        path.pages, path.length = [], 0
+        self._pages.drop(path.pages)
+        self._slots.drop([path.state] if path.state >= 0 else [])
+        path.pages, path.length, path.state = [], 0, -1
 
-    def clear(self) -> None:
-        """Empty the index."""
+    def clear(self, *, spill: bool = False) -> None:
+        """Empty the index; with `spill` into the level below."""
         while self._index:
-            self._forget(next(reversed(self._index.values())))
+            self._forget(next(reversed(self._index.values())), spill=spill)
 
-    def _keys(self, tokens: IntArray) -> list[bytes]:
-        size = self.page_size
-        data = np.ascontiguousarray(tokens, np.int32)
-        return [data[i : i + size].tobytes() for i in range(0, len(data) - size + 1, size)]
+    def _keys(self, tokens: IntArray, salt: str) -> list[bytes]:
+        """A key for each full page: a digest of all tokens up to its end, and of the salt."""
+        data = np.ascontiguousarray(tokens, "<i4")
+        key, keys = blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest(), []
+        for i in range(0, len(data) - self.page_size + 1, self.page_size):
+            key = blake2b(data[i : i + self.page_size], digest_size=KEY_BYTES, key=key).digest()
+            keys.append(key)
+        return keys
+
+    def _has(self, key: bytes) -> bool:
+        return key in self._index or (self._lower is not None and key in self._lower)
+
+    def _has_state(self, key: bytes) -> bool:
+        node = self._index.get(key)
+        return (node is not None and node.state >= 0) or (self._lower is not None and _state_key(key) in self._lower)
+
+    def _bring(self, keys: Sequence[bytes]) -> list[_Node]:
+        """The nodes of consecutive keys, held; fetched from below where they are not here. Ends at the first that
+        cannot be had."""
+        found: list[_Node] = []
+        for key in keys:
+            node = self._index.get(key)
+            if node is not None:
+                self._pages.hold([node.page])
+            else:
+                node = self._fetch(key, found[-1] if found else None)
+            if node is None:
+                break
+            found.append(node)
+        return found
+
+    def _fetch(self, key: bytes, parent: _Node | None) -> _Node | None:
+        """A page from below, in the index and held."""
+        taken = self._take(1)
+        if taken is None or self._lower is None:
+            return None
+        if not self._lower.fetch_page(key, taken[0]):
+            self._pages.drop(taken)
+            return None
+        self._pages.hold(taken)
+        return self._add(key, taken[0], parent)
+
+    def _bring_state(self, node: _Node, path: Path) -> bool:
+        """Let `path` hold the checkpoint at a node, fetched from below if need be."""
+        if node.state < 0:
+            slot = self.take_state()
+            if slot is None or self._lower is None:
+                return False
+            if not self._lower.fetch_state(_state_key(node.key), slot):
+                self._slots.drop([slot])
+                return False
+            self._checkpoint(node, slot)
+        self._checkpoints.move_to_end(node.key)
+        self._slots.hold([node.state])
+        path.state = node.state
+        return True
+
+    def _add(self, key: bytes, page: int, parent: _Node | None) -> _Node:
+        """A new node, which takes over a reference to its page."""
+        node = self._index[key] = _Node(key, page, parent)
+        if parent is not None:
+            parent.n_children += 1
+        return node
+
+    def _checkpoint(self, node: _Node, slot: int) -> None:
+        """Give a node a state; it takes over a reference to its slot."""
+        node.state = slot
+        self._checkpoints[node.key] = node
 
     def _take(self, n: int) -> list[int] | None:
-        if n > self.n_free:
-            self._evict(n - self.n_free)
-        if n > self.n_free:
+        if n > self._pages.n_free:
+            self._evict(n - self._pages.n_free)
+        if n > self._pages.n_free:
             return None
-        taken = [self._free.pop() for _ in range(n)]
-        self._references[taken] += 1
-        return taken
+        return [self._pages.take() for _ in range(n)]
 
-    def _touch(self, nodes: list[_Node]) -> None:
+    def _touch(self, nodes: Sequence[_Node]) -> None:
         """Nodes of one path, first page first, are the most recently used: the last page least so of them."""
         for node in reversed(nodes):
             self._index.move_to_end(node.key)
@@ -159,19 +289,29 @@ class Pages:
         for node in list(self._index.values()):
             if n == 0:
                 return
-            if node.n_children == 0 and self._references[node.page] == 1:
-                self._forget(node)
+            if node.n_children == 0 and not self._pages.shared(node.page):
+                self._forget(node, spill=True)
                 self.evicted += 1
                 n -= 1
 
-    def _forget(self, node: _Node) -> None:
+    def _forget(self, node: _Node, *, spill: bool) -> None:
+        if node.state >= 0:
+            self._forget_state(node, spill=spill)
+        if spill and self._lower is not None:
+            self._lower.spill_page(node.key, node.page)
         del self._index[node.key]
         if node.parent is not None:
             node.parent.n_children -= 1
-        self._drop(node.page)
+        self._pages.drop([node.page])
 
-    def _drop(self, page: int) -> None:
-        self._references[page] -= 1
-        assert self._references[page] >= 0
-        if self._references[page] == 0:
-            self._free.append(page)
+    def _forget_state(self, node: _Node, *, spill: bool) -> None:
+        if spill and self._lower is not None:
+            self._lower.spill_state(_state_key(node.key), node.state)
+        del self._checkpoints[node.key]
+        self._slots.drop([node.state])
+        node.state = -1
+
+
+def _state_key(key: bytes) -> bytes:
+    """Under which a page's checkpoint lies below."""
+    return blake2b(key, digest_size=KEY_BYTES, person=b"state").digest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os.path import commonprefix
 
 from ramet.decide import joins, letters, options, prompt
 from ramet.decide.answers import Asked
@@ -51,10 +52,11 @@ class Decider:
         boughs = [self._bough(state, forms)]
         if any(weights):
             boughs.append(self._bough("", [form for form, weight in zip(forms, weights, strict=True) if weight]))
-        tree, trunk, cells = assemble(self._frame.head, boughs)
+        tree, cells = assemble(boughs)
+        trunk = len(boughs[0].trunk)
         own = self.settings.temperature if method == self.settings.method else Temperatures()
         asked = _asked(request, weights, boughs[0].branches, own.but(request.x_temperature))
-        return Plan(tree, trunk, cells, asked, request.x_confidence)
+        return Plan(tree, trunk, trunk - self._mutable(state), cells, asked, request.x_confidence)
 
     def _form(self, question: Question, method: Method, n_orders: int, field: str) -> Form:
         if method == "letters":
@@ -69,11 +71,17 @@ class Decider:
         text = prompt.trunk_text(self._frame, state)
         encode = self._tokenizer.encode
         if self._tokenizer.splits_before_space:
-            return Bough(encode(text), [self._ready(form) for form in forms])
+            return Bough([*self._frame.head, *encode(text)], [self._ready(form) for form in forms])
         suffixes = [prompt.suffix_text(self._frame, words) for form in forms for words in form.prompts]
         trunk, cuts = joins.cut(encode, text, suffixes)
         rest = iter(cuts)
-        return Bough(trunk, [self._grown(form, [next(rest) for _ in form.prompts]) for form in forms])
+        return Bough([*self._frame.head, *trunk], [self._grown(form, [next(rest) for _ in form.prompts]) for form in forms])
+
+    def _mutable(self, state: str) -> int:
+        """Tokens at the end of the trunk that a state which has grown is likely not to share."""
+        whole = prompt.trunk_text(self._frame, state)
+        stays = commonprefix([whole, prompt.trunk_text(self._frame, prompt.lasting(state))])
+        return len(self._tokenizer.encode(whole[len(stays) :]))
 
     def _ready(self, form: Form) -> Branch:
         """The branch of a form that fits behind any state, made once and kept."""

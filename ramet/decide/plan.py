@@ -17,11 +17,13 @@ Ids = Sequence[int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """`tree` is what the engine runs; its first `trunk` rows are the frame's head and the state, what a prefix
-    cache would keep. `cells` [C] says which cell each column of the reads adds to."""
+    """`tree` is what the engine runs; its first root, `trunk` rows, is the frame's head and the state: what a cache
+    keeps. From row `mark` of it on it is likely to change when the state grows. `cells` [C] says which cell each column
+    of the reads adds to."""
 
     tree: Tree
     trunk: int
+    mark: int
     cells: IntArray
     asked: tuple[Asked, ...]
     confidence: Confidence
@@ -50,23 +52,14 @@ class Bough:
     branches: Sequence[Branch]
 
 
-def assemble(head: Ids, boughs: Sequence[Bough]) -> tuple[Tree, int, IntArray]:
-    """The tree, the rows of head and first trunk, and each column's cell, cells numbered bough by bough.
-
-    One bough continues the head in one segment; several share the head as their root.
-    """
-    if len(boughs) == 1:
-        head, boughs = (), [Bough([*head, *boughs[0].trunk], boughs[0].branches)]
-    stems = [np.array(ids, np.int32) for ids in (head, *(bough.trunk for bough in boughs))]
-    root = 0 if len(head) else -1
+def assemble(boughs: Sequence[Bough]) -> tuple[Tree, IntArray]:
+    """The tree, a root a bough, and each column's cell, cells numbered bough by bough."""
     layout = _Layout()
-    if root == 0:
-        layout.stem(stems[0], -1)
-    for ids, bough in zip(stems[1:], boughs, strict=True):
-        trunk = layout.stem(ids, root) if len(ids) else root
+    for bough in boughs:
+        trunk = layout.root(np.array(bough.trunk, np.int32))
         for branch in bough.branches:
             layout.branch(branch, trunk)
-    return layout.tree(), len(stems[0]) + len(stems[1]), layout.cells()
+    return layout.tree(), layout.cells()
 
 
 class _Layout:
@@ -80,10 +73,10 @@ class _Layout:
         self._bases: list[int] = []
         self._n_segments = 0
 
-    def stem(self, ids: IntArray, parent: int) -> int:
+    def root(self, ids: IntArray) -> int:
         self._tokens.append(ids)
         self._lengths.append(np.array([len(ids)], np.int32))
-        self._parents.append(np.array([parent], np.int32))
+        self._parents.append(np.array([-1], np.int32))
         self._n_segments += 1
         return self._n_segments - 1
 

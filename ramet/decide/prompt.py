@@ -31,6 +31,13 @@ def trunk_text(frame: Frame, state: str) -> str:
     return text
 
 
+def lasting(state: str) -> str:
+    """The part of a state that stays when it grows: without the brackets and quotes that close a JSON text, and
+    without the last word, which may go on."""
+    open_end = state.rstrip("]}\"' \t\r\n")
+    return open_end[: open_end.rfind(" ", 0) + 1].rstrip()
+
+
 def suffix_text(frame: Frame, words: str) -> str:
     """What the prompt holds from the cut to the frame's tail. `words` must not be blank."""
     content = f" {words}" if frame.tail else f" {words}\n{ANSWER}"

@@ -15,16 +15,15 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from ramet.cache.pages import Pages
 from ramet.decide.decider import Decider, Plan
 from ramet.decide.settings import settings_for
+from ramet.engine.cache import Cache
 from ramet.engine.load import load_model, open_known
 from ramet.engine.runner import Runner
 from ramet.engine.scheduler import Batch, Job, Scheduler
-from ramet.engine.settings import DTYPES, PAGE_SIZE, EngineSettings
+from ramet.engine.settings import EngineSettings
 from ramet.errors import Cancelled, EngineFault, InvalidRequest, Overloaded, RequestTooLong
 from ramet.layers.decoder import Decoder
-from ramet.layers.storage import allocate, row_bytes
 from ramet.request import Decision, DecisionRequest, Method, Timing, Usage
 from ramet.tree import Reads, Tree
 
@@ -43,10 +42,9 @@ class Engine:
         self.name, self.decider, self.settings = name, decider, settings
         self.shape = model.shape
         self.fault: EngineFault | None = None
-        n_pages = max(1, settings.cache_bytes // (PAGE_SIZE * row_bytes(self.shape, DTYPES[settings.dtype])))
-        store = allocate(self.shape, n_pages, PAGE_SIZE, 0, DTYPES[settings.dtype], model.device)
-        self._runner = Runner(model, store)
-        self._scheduler = Scheduler(Pages(n_pages, PAGE_SIZE), settings.max_round_tokens)
+        self._cache = Cache.allocate(model, settings)
+        self._runner = Runner(model, self._cache.store)
+        self._scheduler = Scheduler(self._cache.pages, settings.max_round_tokens, self._cache.grain)
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
         self._counts = Counter(requests=0, rounds=0, tokens=0, cancelled=0, failed_rounds=0)  # no key comes later
         self._n_open, self._n_failures, self._closed = 0, 0, False
@@ -89,7 +87,7 @@ class Engine:
         asked = _request(request, state, questions, options)
         self._check_open()
         plan = self.decider.plan(asked)
-        job = self._enqueue(plan.tree, plan.trunk)
+        job = self._enqueue(plan.tree, plan.trunk, plan.mark, asked.cache_salt)
         return self._decision(plan, job, job.future.result(), started)
 
     async def decide_async(
@@ -105,20 +103,21 @@ class Engine:
         asked = _request(request, state, questions, options)
         self._check_open()
         plan = await asyncio.to_thread(self.decider.plan, asked)
-        job = self._enqueue(plan.tree, plan.trunk)
+        job = self._enqueue(plan.tree, plan.trunk, plan.mark, asked.cache_salt)
         return self._decision(plan, job, await asyncio.wrap_future(job.future), started)
 
-    def submit(self, tree: Tree, *, n_keep: int = 0) -> Future[Reads]:
+    def submit(self, tree: Tree, *, n_keep: int = 0, mark: int | None = None, salt: str = "") -> Future[Reads]:
         """Run a tree of token ids; the future gives its reads, and may be cancelled.
 
-        `n_keep` leading rows of the tree's first path are kept in pages, so that a later tree that starts alike
-        does not compute them again.
+        `n_keep` leading rows of the tree's first root are kept, so that a later tree that starts alike, with the same
+        `salt`, does not compute them again. A model with recurrent layers continues at checkpoints alone: kept
+        every so many rows, and shortly before row `mark`, from where on a later tree is likely to differ.
         """
-        return self._enqueue(tree, n_keep).future
+        return self._enqueue(tree, n_keep, n_keep if mark is None else mark, salt).future
 
-    async def submit_async(self, tree: Tree, *, n_keep: int = 0) -> Reads:
+    async def submit_async(self, tree: Tree, *, n_keep: int = 0, mark: int | None = None, salt: str = "") -> Reads:
         """As `submit`; cancelling the awaiting task cancels the work."""
-        return await asyncio.wrap_future(self.submit(tree, n_keep=n_keep))
+        return await asyncio.wrap_future(self.submit(tree, n_keep=n_keep, mark=mark, salt=salt))
 
     @property
     def model(self) -> Decoder:
@@ -126,17 +125,11 @@ class Engine:
         return self._runner.model
 
     def stats(self) -> dict[str, float]:
-        """Counters since the start, and gauges: the queue and the pages."""
-        pages = self._scheduler.pages
+        """Counters since the start, and gauges: the queue and the cache."""
         return {
             **{f"{name}_total": float(n) for name, n in self._counts.items()},
             "open_requests": float(self._n_open),
-            "pages": float(pages.n_pages),
-            "pages_free": float(pages.n_free),
-            "pages_indexed": float(pages.n_indexed),
-            "pages_evicted_total": float(pages.evicted),
-            "prefix_hit_tokens_total": float(pages.hits),
-            "prefix_missed_tokens_total": float(pages.misses),
+            **self._cache.stats(),
         }
 
     def describe(self) -> dict[str, str]:
@@ -151,7 +144,8 @@ class Engine:
             "max_round_tokens": str(s.max_round_tokens),
             "max_request_tokens": str(s.max_request_tokens),
             "max_positions": str(self.shape.max_positions),
-            "cache": f"{self._scheduler.pages.n_pages} pages of {PAGE_SIZE} tokens",
+            "batch_invariant": str(s.batch_invariant),
+            "cache": self._cache.describe(),
             **{f"op {name}": why for name, why in self._runner.model.ops.why.items()},
         }
 
@@ -162,6 +156,7 @@ class Engine:
                 self._closed = True
             self._inbox.put(None)
             self._thread.join()
+            self._cache.close()
 
     def __enter__(self) -> Self:
         return self
@@ -169,10 +164,11 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _enqueue(self, tree: Tree, n_keep: int) -> Job:
+    def _enqueue(self, tree: Tree, n_keep: int, mark: int, salt: str) -> Job:
         """Check a tree before any work, and hand it to the engine's thread."""
         self._check(tree)
-        job = Job(tree, Future(), min(n_keep, _first_path(tree)))
+        n_keep = min(n_keep, int(tree.lengths[0]))
+        job = Job(tree, Future(), *self._cache.kept(n_keep, min(mark, n_keep)), salt)
         with self._lock:  # held to the end, so that nothing arrives once the engine has ended
             self._check_open()
             self._n_open += 1
@@ -251,7 +247,7 @@ class Engine:
             return
 
     def _commit(self, batch: Batch, results: list[Reads], seconds: float) -> None:
-        for job in {share.job for share in batch.shares}:
+        for job in batch.jobs:
             job.started_at = job.started_at or time.perf_counter() - seconds
             job.pass_s += seconds
         done = self._scheduler.commit(batch, results)
@@ -262,7 +258,7 @@ class Engine:
 
     def _recover(self, batch: Batch, error: Exception) -> None:
         """After a failed round its jobs run again, each alone; one that fails alone gets the fault."""
-        jobs = list({share.job: None for share in batch.shares})
+        jobs = batch.jobs
         self._scheduler.drop(jobs, batch)
         self._counts["failed_rounds"] += 1
         if len(jobs) > 1:
@@ -308,15 +304,6 @@ def _settle(job: Job, outcome: Reads | Exception) -> None:
         pass
 
 
-def _first_path(tree: Tree) -> int:
-    """Rows of the path along first children."""
-    segment, n_rows = 0, int(tree.lengths[0])
-    while segment + 1 < len(tree.parents) and int(tree.parents[segment + 1]) == segment:
-        segment += 1
-        n_rows += int(tree.lengths[segment])
-    return n_rows
-
-
 def _request(
     request: DecisionRequest | None, state: Any, questions: Mapping[str, Any] | None, options: dict[str, Any]
 ) -> DecisionRequest:
@@ -326,5 +313,5 @@ def _request(
         return request
     fields = {"state": state, "questions": questions}
     for key, value in options.items():
-        fields[key if key == "model" or key.startswith("x_") else f"x_{key}"] = value
+        fields[key if key in ("model", "cache_salt") or key.startswith("x_") else f"x_{key}"] = value
     return DecisionRequest.parse(fields)

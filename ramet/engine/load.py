@@ -30,7 +30,7 @@ def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
         {name: weight.parts for name, weight in plan.items()},
         shapes={name: weight.shape for name, weight in plan.items()},
         dtype=DTYPES[settings.dtype],
-        unused=family.unused,
+        unused=(*family.unused, *family.idle(shape, checkpoint.names)),
     )
     device = torch.device(settings.device)
     for name, weight in plan.items():

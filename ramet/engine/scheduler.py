@@ -1,23 +1,26 @@
 """Which trees, how many rows of each: from queued trees to the units of a round. Knows no tensors.
 
 A Job is one submitted tree; what is left of it is a list of Tasks, runs of sibling subtrees that
-continue a Path of pages. A job that fits a round runs in one piece. A larger one is cut: its trunk
-in chunks into pages, then its branches in groups, each seeing the pages.
+continue a Path of pages. A job that fits a round runs in one piece, and shares the roots that other jobs of the round
+have too. A larger one is cut: its trunk in chunks into pages, then its branches in groups, each seeing the pages; one
+whose trunk another is computing waits for it.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ramet.cache.pages import Pages, Path
 from ramet.round import Unit
-from ramet.tree import MAX_ANCESTORS, FloatArray, IntArray, Reads, Tree
+from ramet.tree import MAX_ANCESTORS, FloatArray, IntArray, Reads, Tree, merge
 
+STATES_A_JOB = MAX_ANCESTORS + 2  # that a job which is cut may hold at once: one a level, and the next chunk's
 MIN_CHUNK = 64  # a chunk of fewer rows than this, or than a quarter of a round, waits for the next round
 
 
@@ -36,13 +39,15 @@ class Task:
 class Job:
     """One submitted tree and what is left of it.
 
-    `n_keep` leading rows (the state's) go into the prefix index, under `salt`. `future` gets the
+    `n_keep` leading rows, of its first root, go into the prefix index, under `salt`; of a model with recurrent
+    layers as far as the last of `marks`, the positions at which checkpoints are kept. `future` gets the
     reads or the error. A job that is to run `alone` shares no round.
     """
 
     tree: Tree
     future: Future[Reads]
     n_keep: int = 0
+    marks: tuple[int, ...] = ()
     salt: str = ""
     alone: bool = False
     n_cached: int = 0
@@ -82,33 +87,83 @@ class Job:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
-    """What a unit of a round belongs to: the places of its reads, the path that it wrote or read
-    (held until the commit), the leading rows of it for the prefix index, and the tasks that follow."""
+    """A job's part of a unit: the places of its reads, what it holds until the commit (the path that it wrote or read,
+    and slots of states by the position behind which they are), the leading rows for the prefix index, and the tasks
+    that follow."""
 
     job: Job
     places: IntArray
     path: Path
+    states: list[tuple[int, int]]
     n_keep: int
     then: list[Task]
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """The units of a round, their shares, and the pages to copy before it."""
+    """The units of a round, the shares of each, in the order of their reads, and the pages to copy before it."""
 
     units: list[Unit] = field(default_factory=list)
-    shares: list[Share] = field(default_factory=list)
+    shares: list[list[Share]] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
     n_tokens: int = 0
+
+    _alike: dict[object, int] = field(default_factory=dict)
+    _joined: dict[int, list[Tree]] = field(default_factory=dict)
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Each once, in order."""
+        return list({share.job: None for shares in self.shares for share in shares})
+
+    def add(self, unit: Unit, share: Share) -> None:
+        """Bring a unit in; one that begins like another, and keeps no more, joins it."""
+        alike = _beginning(unit, share)
+        at = self._alike.setdefault(alike, len(self.units))
+        if at == len(self.units):
+            self.units.append(unit)
+            self.shares.append([share])
+            self.n_tokens += unit.tree.n_tokens
+            return
+        self._joined.setdefault(at, [self.units[at].tree]).append(unit.tree)
+        self.shares[at].append(replace(share, n_keep=0))  # the first of them keeps the rows for all
+        self.n_tokens += unit.tree.n_tokens - int(unit.tree.lengths[0])
+
+    def seal(self) -> None:
+        """Merge the trees of the units that joined: they are complete."""
+        for at, trees in self._joined.items():
+            self.units[at] = replace(self.units[at], tree=merge(trees))
+        self.n_tokens = sum(unit.tree.n_tokens for unit in self.units)
+
+    def split(self, results: list[Reads]) -> Iterator[tuple[Share, Reads]]:
+        """Each share and its part of the units' reads."""
+        for shares, reads in zip(self.shares, results, strict=True):
+            at = 0
+            for share in shares:
+                yield share, reads.part(at, at + len(share.places))
+                at += len(share.places)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kept:
+    """Where a unit that sees n_context rows of its path keeps what it computes: slots of rows, the page to copy first,
+    and slots of states by the position behind which they are."""
+
+    n_context: int
+    slots: IntArray
+    copy: tuple[int, int] | None
+    states: list[tuple[int, int]]
 
 
 class Scheduler:
     """First come, first served, under `max_round_tokens`; a long job leaves half of a round to others."""
 
-    def __init__(self, pages: Pages, max_round_tokens: int) -> None:
+    def __init__(self, pages: Pages, max_round_tokens: int, grain: int = 1) -> None:
+        """`grain`: a root is cut in chunks at multiples of it, counted from the root's start."""
         self.pages = pages
         self.max_round_tokens = max_round_tokens
         self.min_chunk = min(MIN_CHUNK, -(-max_round_tokens // 4))
+        self.grain = grain
         self.waiting: deque[Job] = deque()
         self.running: list[Job] = []
 
@@ -126,22 +181,24 @@ class Scheduler:
         for job in alone[:1] or self.running:
             self._advance(job, batch, share)
         if alone:
+            batch.seal()
             return batch
         for job in list(self.waiting):
-            if self._blocked(job):
+            if self._blocked(job) or self._awaits(job):
                 continue
             if (job.alone and batch.units) or not self._start(job, batch) or job.alone:
                 break
+        batch.seal()
         return batch
 
     def commit(self, batch: Batch, results: list[Reads]) -> list[Job]:
         """Take the results of a round in; returns the jobs that are complete."""
-        for share, reads in zip(batch.shares, results, strict=True):
+        for share, reads in batch.split(results):
             job = share.job
             job.take(share.places, reads)
             if share.n_keep:
-                self.pages.keep(job.tree.tokens[: share.n_keep], share.path, job.salt)
-            self.pages.release(share.path)
+                self.pages.keep(job.tree.tokens[: share.n_keep], share.path, job.salt, share.states)
+            self._let_go(share)
             assert job.tasks is not None
             job.tasks[:0] = share.then
         done = [j for j in self.running if not j.tasks]
@@ -151,8 +208,8 @@ class Scheduler:
 
     def drop(self, jobs: list[Job], batch: Batch | None = None) -> None:
         """End jobs, with what they hold in `batch` if a round of theirs did not come to its commit."""
-        for share in batch.shares if batch else []:
-            self.pages.release(share.path)
+        for share in (share for shares in (batch.shares if batch else []) for share in shares):
+            self._let_go(share)
             for task in share.then:
                 self.pages.release(task.path)
         for job in jobs:
@@ -171,12 +228,33 @@ class Scheduler:
         """Pages that a tree may need at once when it is cut: its longest path, and a copy at each fork."""
         return -(-tree.max_position // self.pages.page_size) + MAX_ANCESTORS
 
+    def _let_go(self, share: Share) -> None:
+        self.pages.release(share.path)
+        for _, slot in share.states:
+            self.pages.drop_state(slot)
+
     def _blocked(self, job: Job) -> bool:
-        """A job to be cut waits until the pages that it may need are not promised to another."""
+        """A job to be cut waits until the pages and states that it may need are not promised to another."""
         if job.tree.n_tokens <= self.max_round_tokens:
             return False
-        promised = sum(self.n_pages_for(j.tree) for j in self.running if j.tree.n_tokens > self.max_round_tokens)
-        return promised + self.n_pages_for(job.tree) > self.pages.n_pages
+        promised = [self.n_pages_for(j.tree) for j in self.running if j.tree.n_tokens > self.max_round_tokens]
+        if self.pages.recurrent and (len(promised) + 1) * STATES_A_JOB > self.pages.n_states:
+            return True
+        return sum(promised) + self.n_pages_for(job.tree) > self.pages.n_pages
+
+    def _awaits(self, job: Job) -> bool:
+        """Whether another job is computing, in chunks, more of this one's trunk than the index has."""
+        own = job.tree.tokens[: job.n_keep]
+        for other in self.running:
+            task = other.tasks[0] if other.tasks else None
+            if task is None or other.salt != job.salt or not _leads(other.tree, task) or task.skip >= other.n_keep:
+                continue
+            n = min(len(own), other.n_keep)
+            differs = np.flatnonzero(own[:n] != other.tree.tokens[:n])
+            common = int(differs[0]) if len(differs) else n
+            if common >= self.min_chunk and common - self.pages.reach(own, job.salt) >= self.pages.page_size:
+                return True
+        return False
 
     def _start(self, job: Job, batch: Batch) -> bool:
         """Bring a waiting job into this round. False when the round is full."""
@@ -195,12 +273,14 @@ class Scheduler:
         limit = min(job.n_keep, _first_read(tree))
         path = self.pages.match(tree.tokens[:limit], job.salt) if limit >= self.pages.page_size else Path()
         job.n_cached = path.length
-        return self._behind(tree, Task(path, 0, len(tree.lengths)), path)
+        return self._behind(tree, Task(Path(), 0, len(tree.lengths)), path)
 
     def _behind(self, tree: Tree, task: Task, path: Path) -> list[Task]:
-        """What is left of a task once `path` holds more rows of its first path. Takes the path over."""
-        groups = _behind(tree, task, path.length - int(tree.origins[task.first]))
-        tasks = [Task(self.pages.fork(path, int(tree.origins[a]) + skip), a, b, skip) for a, b, skip in groups]
+        """What is left of a task once `path` holds more rows of its first path. Takes `path` over."""
+        tasks = []
+        for first, last, skip in _behind(tree, task, path.length - int(tree.origins[task.first])):
+            length = int(tree.origins[first]) + skip
+            tasks.append(Task(self.pages.fork(path if length == path.length else task.path, length), first, last, skip))
         self.pages.release(path)
         return tasks
 
@@ -220,50 +300,73 @@ class Scheduler:
             left -= self._whole(job, batch, job.tasks[0], last)
 
     def _whole(self, job: Job, batch: Batch, task: Task, last: int) -> int:
-        """The task's subtrees before segment `last`. The state's rows are kept where pages are free."""
+        """The task's subtrees before segment `last`. The trunk's rows are kept where places are free."""
         assert job.tasks is not None
-        rest = [] if last == task.last else [Task(self.pages.fork(task.path), last, task.last)]
-        job.tasks[:1] = rest
-        path, slots = task.path, np.zeros(0, np.int32)
-        n_full = job.n_keep // self.pages.page_size * self.pages.page_size
-        n_wanted = n_full - path.length if _leads(job.tree, task) else 0
-        n_context = path.length
-        room = self.pages.extend(path, n_wanted) if n_wanted > 0 else None
-        if room is not None:
-            slots, copy = room
-            batch.copies.extend([copy] if copy else [])
+        job.tasks[:1] = [] if last == task.last else [Task(self.pages.fork(task.path), last, task.last)]
+        part, n_context, states = Task(task.path, task.first, last, task.skip), task.path.length, []
+        n_keep = job.n_keep // self.pages.page_size * self.pages.page_size if _leads(job.tree, task) else 0
+        if self.pages.recurrent:
+            states = self._checkpoints(job, n_context, n_keep + 1)
+            n_keep = states[-1][0] if states else 0
+        room = self.pages.extend(task.path, n_keep - n_context) if n_keep > n_context else None
+        if room is None:
+            self._drop(states)
+            states = []
         n_rows = _n_rows(job.tree, task.first, last, task.skip)
-        self._add(job, batch, Task(path, task.first, last, task.skip), n_rows, (n_context, slots), [])
+        self._add(job, batch, part, n_rows, _Kept(n_context, *(room or (_NONE, None)), states), [])
         return n_rows
 
     def _chunk(self, job: Job, batch: Batch, task: Task, left: int) -> None:
-        """Rows of the first root alone, into pages for all that sees them, if there is room in round and pages."""
+        """Rows of the first root alone, into pages for all that sees them, if there is room in round, pages and
+        states."""
         assert job.tasks is not None
-        n_root = int(job.tree.lengths[task.first]) - task.skip
-        n_rows = _cut_at_block(job.tree, task, min(left, n_root))
+        n_root, n_context = int(job.tree.lengths[task.first]) - task.skip, task.path.length
+        n_rows = _cut_at(job.tree, task, min(left, n_root), self.grain)
         if n_rows < min(self.min_chunk, n_root):
             return
-        n_context = task.path.length
-        room = self.pages.extend(task.path, n_rows)
-        if room is None:
+        end = self.pages.take_state() if self.pages.recurrent else -1
+        if end is None:
             return
-        slots, copy = room
-        batch.copies.extend([copy] if copy else [])
+        forks = int(job.tree.behind[task.first]) < task.last
+        path = self.pages.fork(task.path) if forks else task.path
+        room = self.pages.extend(path, n_rows)
+        if room is None:
+            self._drop([(0, end)] if end >= 0 else [])
+            self.pages.release(path if forks else Path())
+            return
         job.tasks.pop(0)
-        then = self._behind(job.tree, task, self.pages.fork(task.path))
-        part = Task(task.path, task.first, task.first + 1, task.skip)
-        self._add(job, batch, part, n_rows, (n_context, slots), then)
+        then = self._behind(job.tree, task, self.pages.fork(path, state=end))
+        if forks:
+            self.pages.release(task.path)
+        states = self._checkpoints(job, n_context, path.length) if end >= 0 and _leads(job.tree, task) else []
+        if end >= 0:
+            states.append((path.length, self.pages.hold_state(end)))
+        self._add(job, batch, Task(path, task.first, task.first + 1, task.skip), n_rows, _Kept(n_context, *room, states), then)
 
-    def _add(
-        self, job: Job, batch: Batch, task: Task, n_rows: int, kept: tuple[int, IntArray], then: list[Task]
-    ) -> None:
-        n_context, slots = kept
+    def _checkpoints(self, job: Job, first: int, last: int) -> list[tuple[int, int]]:
+        """The job's marks m with first < m < last, and a slot for each, as far as there are any."""
+        states: list[tuple[int, int]] = []
+        for mark in job.marks:
+            slot = self.pages.take_state() if first < mark < last else None
+            if slot is not None:
+                states.append((mark, slot))
+        return states
+
+    def _drop(self, states: list[tuple[int, int]]) -> None:
+        for _, slot in states:
+            self.pages.drop_state(slot)
+
+    def _add(self, job: Job, batch: Batch, task: Task, n_rows: int, kept: _Kept, then: list[Task]) -> None:
         tree, places = _cut(job.tree, task, n_rows)
-        pages = np.array(task.path.pages[: -(-n_context // self.pages.page_size)], np.int32)
-        batch.units.append(Unit(tree, pages, n_context, slots))
+        pages = np.array(task.path.pages[: -(-kept.n_context // self.pages.page_size)], np.int32)
+        unit = Unit(
+            tree, pages, kept.n_context, kept.slots, _forks(job.tree, task), task.skip > 0,
+            task.path.state if kept.n_context else -1,
+            np.array([(at - kept.n_context - 1, slot) for at, slot in kept.states], np.int32).reshape(-1, 2),
+        )  # fmt: skip
         n_keep = min(job.n_keep, task.path.length) if _leads(job.tree, task) else 0
-        batch.shares.append(Share(job, places, task.path, n_keep, then))
-        batch.n_tokens += n_rows
+        batch.copies.extend([kept.copy] if kept.copy else [])
+        batch.add(unit, Share(job, places, task.path, kept.states, n_keep, then))
 
 
 def _n_rows(tree: Tree, first: int, last: int, skip: int) -> int:
@@ -292,13 +395,34 @@ def _leads(tree: Tree, task: Task) -> bool:
     return int(tree.starts[task.first]) == int(tree.origins[task.first])
 
 
-def _cut_at_block(tree: Tree, task: Task, n_rows: int) -> int:
-    """The most rows, up to n_rows, after which the first root may be cut: rows of one block go together."""
+def _cut_at(tree: Tree, task: Task, n_rows: int, grain: int) -> int:
+    """The most rows, up to n_rows, after which the first root may be cut: rows of one block go together, and `grain`
+    is counted from the root's start."""
     block, n_root = int(tree.blocks[task.first]), int(tree.lengths[task.first]) - task.skip
     if n_rows == n_root:
         return n_rows
+    if block == 1:
+        return max(0, (task.skip + n_rows) // grain * grain - task.skip)
     start = int(tree.origins[task.first]) + task.skip
     return max(0, (start + n_rows) // block * block - start)
+
+
+def _forks(tree: Tree, task: Task) -> IntArray:
+    """Where the segments of the path that a task continues begin."""
+    segments = [task.first] if task.skip else []
+    above = int(tree.parents[task.first])
+    while above >= 0:
+        segments.append(above)
+        above = int(tree.parents[above])
+    return tree.origins[segments[::-1]] if segments else np.zeros(1, np.int32)
+
+
+def _beginning(unit: Unit, share: Share) -> object:
+    """Equal for units whose first roots are the same rows after the same rows, for the same tenant, and keep as much."""
+    if not share.n_keep or share.then or share.job.alone:
+        return object()
+    root = unit.tree.tokens[: unit.tree.lengths[0]].tobytes()
+    return (share.job.salt, share.job.n_keep, unit.n_context, unit.context.tobytes(), unit.state, int(unit.tree.blocks[0]), root)
 
 
 def _behind(tree: Tree, task: Task, n_rows: int) -> list[tuple[int, int, int]]:
@@ -343,6 +467,9 @@ def _cut(tree: Tree, task: Task, n_rows: int) -> tuple[Tree, IntArray]:
         offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32),
     )
     return part, places.astype(np.int32)
+
+
+_NONE = np.zeros(0, np.int32)
 
 
 def _ramp(sizes: IntArray) -> IntArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import psutil
 import torch
@@ -11,7 +12,13 @@ import torch
 from ramet.errors import InvalidRequest
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
-PAGE_SIZE = 32
+PAGE_SIZE = 16
+
+
+_AT_LEAST_ONE = (
+    "max_round_tokens", "max_request_tokens", "max_queue", "cache_bytes", "disk_cache_bytes", "checkpoint_spacing",
+    "threads",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +26,11 @@ class EngineSettings:
     """Settings of an engine; None and "auto" are resolved once, by `resolved`.
 
     max_round_tokens: rows of one round. max_request_tokens: rows of one request, all branches counted.
-    max_queue: requests waiting before further ones are refused. cache_bytes: keys and values kept in pages,
-    of running requests and of states that may come again. threads: of the CPU's. ops: op -> implementation.
+    max_queue: requests waiting before further ones are refused. cache_bytes: keys, values and recurrent states
+    kept on the device, of running requests and of states that may come again; what must leave goes to
+    memory_cache_bytes of main memory, and from there to disk_cache_bytes in the directory disk_cache (None: nowhere).
+    checkpoint_spacing: tokens between checkpoints of a long state, for models with recurrent layers. batch_invariant:
+    every answer has the bits of its question asked alone. threads: of the CPU's. ops: op -> implementation.
     """
 
     device: str = "auto"
@@ -29,14 +39,19 @@ class EngineSettings:
     max_request_tokens: int = 65536
     max_queue: int = 1024
     cache_bytes: int | None = None
+    memory_cache_bytes: int = 0
+    disk_cache: str | Path | None = None
+    disk_cache_bytes: int = 10 << 30
+    checkpoint_spacing: int = 1024
+    batch_invariant: bool = False
     threads: int | None = None
     ops: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("max_round_tokens", "max_request_tokens", "max_queue", "cache_bytes", "threads"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidRequest(f"must be at least 1, not {value}", field=name)
+        for name in (*_AT_LEAST_ONE, "memory_cache_bytes"):
+            value, least = getattr(self, name), 0 if name == "memory_cache_bytes" else 1
+            if value is not None and value < least:
+                raise InvalidRequest(f"must be at least {least}, not {value}", field=name)
 
     def resolved(self) -> EngineSettings:
         """With every "auto" and None replaced by what this machine gives."""

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from ramet.families import llama, qwen3
+from ramet.families import gemma3, gemma4, llama, qwen3, qwen3_5, qwen3_5_moe
 from ramet.families.family import Family
 
-FAMILIES: dict[str, Family] = {"llama": llama.FAMILY, "qwen3": qwen3.FAMILY}
+FAMILIES: dict[str, Family] = {
+    "gemma3": gemma3.FAMILY,
+    "gemma3_text": gemma3.FAMILY,
+    "gemma4": gemma4.FAMILY,
+    "gemma4_text": gemma4.FAMILY,
+    "gemma4_unified": gemma4.FAMILY,
+    "gemma4_unified_text": gemma4.FAMILY,
+    "llama": llama.FAMILY,
+    "qwen3": qwen3.FAMILY,
+    "qwen3_5": qwen3_5.FAMILY,
+    "qwen3_5_moe": qwen3_5_moe.FAMILY,
+    "qwen3_5_moe_text": qwen3_5_moe.FAMILY,
+    "qwen3_5_text": qwen3_5.FAMILY,
+}

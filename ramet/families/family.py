@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ramet.errors import CheckpointError
-from ramet.layers.shape import LayerShape, Shape
+from ramet.layers.shape import LayerShape, MLPShape, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,13 @@ Plan = dict[str, Weight]  # by our name
 class Family:
     """`shape` reads transformers' configuration object (of the text model, where there are several); `plan` names
     the weights of a checkpoint of that shape that has the parameters `names`; `unused` begins the names of
-    parameters that are left alone: towers for images and sound, heads for speculation."""
+    parameters that are left alone: towers for images and sound, heads for speculation; `idle` names those that a
+    layer of such a shape has no use for."""
 
     shape: Callable[[Any], Shape]
     plan: Callable[[Shape, Collection[str]], Plan]
     unused: tuple[str, ...] = ()
+    idle: Callable[[Shape, Collection[str]], tuple[str, ...]] = lambda shape, names: ()
 
 
 def require(config: Any, key: str, *allowed: object) -> None:
@@ -79,6 +81,7 @@ def products(at: str, sizes: dict[str, tuple[tuple[str, ...], int, int]], *, bia
 
 def mlp_plan(shape: Shape, layer: LayerShape, at: str) -> Plan:
     """The gated MLP as nearly every checkpoint names it."""
+    assert isinstance(layer.mlp, MLPShape)
     hidden, size = shape.hidden_size, layer.mlp.size
     sizes = {"gate_up_proj": (("gate_proj", "up_proj"), 2 * size, hidden), "down_proj": (("down_proj",), hidden, size)}
     return products(f"{at}.mlp", sizes, bias=layer.mlp.bias)

@@ -19,11 +19,13 @@ class Attention:
     """Norm, projections and per-head norms of attention layer number `layer`.
 
     q_proj [Hq * D, C], twice as many rows with a gate; kv_proj [2 Hk * D, C], half as many where keys are values, None
-    where the keys are another layer's; norm [C]; q_norm and k_norm [D] where the family has them.
+    where the keys are another layer's; norm [C]; q_norm and k_norm [D] where the family has them. lends: whether later
+    layers read this one's keys and values.
     """
 
     layer: int
     shape: AttentionShape
+    lends: bool
     norm: torch.Tensor
     q_proj: Linear
     kv_proj: Linear | None
@@ -63,7 +65,8 @@ class Attention:
             v = self.ops.rms_norm(v.flatten(0, 1), None, self.eps).view(v.shape)
         if pages is not None:
             pages.write(k, v, stream.kept_rows, stream.kept_slots)
-        run.keys[self.layer] = k, v
+        if self.lends:
+            run.keys[self.layer] = k, v
         return k, v
 
     def _queries(self, normed: torch.Tensor, run: Run, queries: Queries) -> tuple[torch.Tensor, torch.Tensor | None]:

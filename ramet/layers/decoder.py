@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import torch
 
 from ramet.cache.store import Store
 from ramet.layers.attention import Attention
+from ramet.layers.dense_experts import DenseExperts, ScaledRouter
+from ramet.layers.experts import SharedExperts, TopKRouter
 from ramet.layers.gated_delta import GatedDelta
 from ramet.layers.mlp import GatedMLP
 from ramet.layers.output import Output
+from ramet.layers.per_layer import PerLayer, PerLayerInputs, PerLayerPart
 from ramet.layers.run import Rotary, Run
-from ramet.layers.shape import AttentionShape, DeltaShape, LayerShape, Shape
+from ramet.layers.shape import AttentionShape, DeltaShape, DenseExpertsShape, ExpertsShape, LayerShape, MLPShape, Shape
 from ramet.ops import Linear, Ops
 from ramet.round import Queries, Stream
 
@@ -22,17 +26,23 @@ Weights = MutableMapping[str, torch.Tensor]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """A mixer, which alone looks at other rows, and what works on each row by itself."""
+    """A mixer, which alone looks at other rows, and what works on each row by itself. scale [1], where the family has
+    one, multiplies what leaves the layer."""
 
     mixer: Attention | GatedDelta
-    mlp: GatedMLP
+    mlp: GatedMLP | SharedExperts | DenseExperts
+    per_layer: PerLayer | None = None
+    scale: torch.Tensor | None = None
 
     def __call__(self, x: torch.Tensor, run: Run, given: Queries, queries: Queries) -> torch.Tensor:
         """x [N', C], the rows of `given`; returns [N, C], the rows of `queries`."""
         x = self.mixer(x, run, given, queries)
         if not len(x):  # nothing is read: the layer only leaves its keys, values or state
             return x
-        return self.mlp(x, run, queries)
+        x = self.mlp(x, run, queries)
+        if self.per_layer is not None:
+            x = self.per_layer(x, run, queries)
+        return x if self.scale is None else x * self.scale
 
 
 class Decoder:
@@ -44,8 +54,10 @@ class Decoder:
 
     def __init__(self, shape: Shape, weights: Weights, rotaries: Sequence[Rotary], ops: Ops) -> None:
         self.shape, self.ops = shape, ops
+        self.fingerprint = _fingerprint(shape, weights, ops)
         self.embedding = weights.pop("embedding")
         self.rotaries = [(frequencies.to(self.embedding.device), scale) for frequencies, scale in rotaries]
+        self.per_layer = None if shape.per_layer is None else _per_layer(shape, weights, ops)
         self.layers = [_Parts(shape, i, weights, ops).layer() for i in range(len(shape.layers))]
         self.final_norm = weights.pop("final_norm").float()
         self.head = ops.prepare(weights.pop("head", self.embedding))
@@ -64,7 +76,7 @@ class Decoder:
         hidden = self.hidden(stream, store)
         if not len(hidden):
             return torch.empty(0), torch.empty(0)
-        return self.ops.read(hidden, self.head, stream)
+        return self.ops.read(hidden, self.head, stream, **({"softcap": self.shape.softcap} if self.shape.softcap else {}))
 
     @torch.inference_mode()
     def hidden(self, stream: Stream, store: Store | None) -> torch.Tensor:
@@ -72,6 +84,8 @@ class Decoder:
         these rows alone."""
         run, n_every = Run(stream, store, self.rotaries), self.shape.n_every
         x, given = self._embed(stream), stream.every
+        if self.per_layer is not None:
+            run.per_layer = self.per_layer(stream, x)
         for i, layer in enumerate(self.layers):
             queries = stream.every if i + 1 < n_every else stream.read
             x = layer(x, run, given, queries)
@@ -86,6 +100,16 @@ class Decoder:
         return x if scale == 1 else x * torch.tensor(scale, dtype=x.dtype)  # the scale is rounded as in transformers
 
 
+def _fingerprint(shape: Shape, weights: Weights, ops: Ops) -> str:
+    """Equal for models that compute the same, and in the same way: of the shape, the implementations, and a sample of
+    every weight."""
+    digest = blake2b(repr((shape, sorted(ops.why.items()))).encode(), digest_size=16)
+    for name, weight in sorted(weights.items()):
+        sample = weight.flatten()[:: max(1, weight.numel() // 256)].float().cpu()
+        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode() + sample.numpy().tobytes())
+    return digest.hexdigest()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Parts:
     """Layer `i` of a shape, made of its weights."""
@@ -98,16 +122,49 @@ class _Parts:
     def layer(self) -> Layer:
         own = self.shape.layers[self.i]
         mixer = self._attention(own.mixer, own) if isinstance(own.mixer, AttentionShape) else self._delta(own.mixer, own)
-        mlp = GatedMLP(
+        return Layer(mixer, self._rowwise(own), self._per_layer(own), self._take("scale") if own.scaled else None)
+
+    def _rowwise(self, own: LayerShape) -> GatedMLP | SharedExperts | DenseExperts:
+        if isinstance(own.mlp, MLPShape):
+            return self._mlp(own.mlp, own)
+        return self._experts(own.mlp) if isinstance(own.mlp, ExpertsShape) else self._dense_experts(own.mlp)
+
+    def _mlp(self, shape: MLPShape, own: LayerShape) -> GatedMLP:
+        return GatedMLP(
             self._norm("mlp_norm"), self._linear("gate_up_proj"), self._output("down_proj", "mlp_post_norm", own),
-            own.mlp.activation, self.shape.eps, self.ops,
+            shape.activation, self.shape.eps, self.ops,
         )  # fmt: skip
-        return Layer(mixer, mlp)
+
+    def _experts(self, shape: ExpertsShape) -> SharedExperts:
+        return SharedExperts(
+            norm=self._norm("mlp_norm"), router=TopKRouter(self._linear("router"), shape.n_chosen),
+            experts=self.ops.pack_experts(self._take("gate_up_experts"), self._take("down_experts"), shape.activation),
+            gate_up_proj=self._linear("gate_up_proj"), down_proj=self._linear("down_proj"),
+            shared_gate=self._linear("shared_gate"), activation=shape.activation, eps=self.shape.eps, ops=self.ops,
+        )  # fmt: skip
+
+    def _dense_experts(self, shape: DenseExpertsShape) -> DenseExperts:
+        eps, activation, ops = self.shape.eps, shape.dense.activation, self.ops
+        router = ScaledRouter(
+            self._take("router_scale"), self._linear("router"), self._take("expert_scale").float(), shape.n_chosen, eps, ops
+        )
+        return DenseExperts(
+            norm=self._norm("mlp_norm"), gate_up_proj=self._linear("gate_up_proj"), down_proj=self._linear("down_proj"),
+            dense_post_norm=self._norm("dense_post_norm"), router=router, experts_norm=self._norm("experts_norm"),
+            experts=ops.pack_experts(self._take("gate_up_experts"), self._take("down_experts"), activation),
+            experts_post_norm=self._norm("experts_post_norm"), post_norm=self._norm("mlp_post_norm"),
+            activation=activation, eps=eps, ops=ops,
+        )  # fmt: skip
+
+    def _per_layer(self, own: LayerShape) -> PerLayer | None:
+        if self.shape.per_layer is None:
+            return None
+        return PerLayer(self.i, self._linear("per_layer_gate"), self._output("per_layer_proj", "per_layer_post_norm", own))
 
     def _attention(self, shape: AttentionShape, own: LayerShape) -> Attention:
         return Attention(
-            layer=self.i, shape=shape, norm=self._norm("input_norm"), q_proj=self._linear("q_proj"),
-            kv_proj=self._linear("kv_proj") if shape.keys_of is None else None,
+            layer=self.i, shape=shape, lends=self.i in self.shape.lenders, norm=self._norm("input_norm"),
+            q_proj=self._linear("q_proj"), kv_proj=self._linear("kv_proj") if shape.keys_of is None else None,
             q_norm=self._norm("q_norm") if shape.qk_norm else None,
             k_norm=self._norm("k_norm") if shape.qk_norm and shape.keys_of is None else None,
             output=self._output("o_proj", "mixer_post_norm", own), eps=self.shape.eps, ops=self.ops,
@@ -133,3 +190,16 @@ class _Parts:
 
     def _take(self, name: str) -> torch.Tensor:
         return self.weights.pop(f"{self.i}.{name}")
+
+
+def _per_layer(shape: Shape, weights: Weights, ops: Ops) -> PerLayerInputs:
+    """The inputs of the layers before the last that leaves something to later rows, and of those from it on."""
+    assert shape.per_layer is not None
+    table, proj = weights.pop("per_layer_embedding"), weights.pop("per_layer_model_proj")
+    norm = weights.pop("per_layer_norm").float()
+    cut = (shape.n_every - 1) * shape.per_layer.size
+
+    def part(columns: slice) -> PerLayerPart:
+        return PerLayerPart(table[:, columns], ops.pack(proj[columns]), norm, shape.hidden_size, shape.eps, ops)
+
+    return PerLayerInputs(part(slice(cut)) if cut else None, part(slice(cut, None)))

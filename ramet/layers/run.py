@@ -16,11 +16,13 @@ Rotary = tuple[torch.Tensor, float]  # frequencies [R/2] float32, and the factor
 @dataclass(slots=True, eq=False)
 class Run:
     """A stream, the store of earlier rounds (None: nothing is kept), and what layers leave to later ones: `keys` has
-    the keys and values [T, Hk, D] of each layer that others read."""
+    the keys and values [T, Hk, D] of each layer that others read; `per_layer` what each layer is given besides the
+    residual stream, [N, P] of the rows on which its MLP works."""
 
     stream: Stream
     store: Store | None
     rotaries: Sequence[Rotary]
+    per_layer: Sequence[torch.Tensor] = ()
     keys: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
     _rotations: dict[tuple[int, bool], torch.Tensor] = field(default_factory=dict)
 

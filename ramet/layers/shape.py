@@ -53,18 +53,51 @@ class MLPShape:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertsShape:
+    """`n_experts` of `size`, of which each row takes `n_chosen`, and one of `shared_size` that all rows take
+    (Qwen3.5-MoE)."""
+
+    n_experts: int
+    n_chosen: int
+    size: int
+    shared_size: int
+    activation: Activation = "silu"
+
+
+@dataclass(frozen=True, slots=True)
+class DenseExpertsShape:
+    """A gated MLP beside `n_experts` of `size`, of which each row takes `n_chosen` (Gemma 4)."""
+
+    dense: MLPShape
+    n_experts: int
+    n_chosen: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class LayerShape:
-    """post_norms: a norm on what each half of the layer adds (Gemma)."""
+    """post_norms: a norm on what each half of the layer adds (Gemma). scaled: what leaves the layer is multiplied by a
+    number of its own (Gemma 4)."""
 
     mixer: AttentionShape | DeltaShape
-    mlp: MLPShape
+    mlp: MLPShape | ExpertsShape | DenseExpertsShape
     post_norms: bool = False
+    scaled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PerLayerShape:
+    """Embeddings of `size` for each token and layer, of the first `vocab_size` ids (Gemma 3n, Gemma 4)."""
+
+    vocab_size: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """A decoder. rotaries: the layer types whose rotary embeddings it has (None: the configuration's only one).
-    embedding_scale: what embeddings are multiplied by."""
+    embedding_scale: what embeddings are multiplied by. softcap: logits become softcap * tanh(logits / softcap); 0 leaves
+    them. per_layer: token embeddings that each layer has of its own."""
 
     vocab_size: int
     hidden_size: int
@@ -73,12 +106,20 @@ class Shape:
     max_positions: int
     rotaries: tuple[str | None, ...] = (None,)
     embedding_scale: float = 1.0
+    softcap: float = 0.0
+    per_layer: PerLayerShape | None = None
 
     @property
     def n_every(self) -> int:
         """How many layers, from the first, need every row: up to the last whose keys, values or state later rows
         may want. What lies behind them, and the rest of that last one, computes the rows that are read alone."""
         return 1 + max(i for i, layer in enumerate(self.layers) if keeps(layer.mixer))
+
+    @property
+    def lenders(self) -> frozenset[int]:
+        """The layers whose keys and values others read."""
+        mixers = (layer.mixer for layer in self.layers)
+        return frozenset(m.keys_of for m in mixers if isinstance(m, AttentionShape) and m.keys_of is not None)
 
     @property
     def recurrent(self) -> bool:

@@ -10,10 +10,17 @@ from typing import Any, Protocol
 import torch
 
 from ramet.cache.kv import KeyValue
+from ramet.cache.state import Recurrent
 from ramet.errors import InvalidRequest
 from ramet.ops import native
 from ramet.ops.attention import cpu as attention_cpu
 from ramet.ops.attention import reference as attention_reference
+from ramet.ops.conv import cpu as conv_cpu
+from ramet.ops.conv import reference as conv_reference
+from ramet.ops.experts import cpu as experts_cpu
+from ramet.ops.experts import reference as experts_reference
+from ramet.ops.gated_delta import cpu as gated_delta_cpu
+from ramet.ops.gated_delta import reference as gated_delta_reference
 from ramet.ops.head import cpu as head_cpu
 from ramet.ops.head import reference as head_reference
 from ramet.ops.linear import cpu as linear_cpu
@@ -27,6 +34,16 @@ _MODULES: dict[str, dict[str, ModuleType]] = {
     "norm": {"reference": norm_reference, "cpu": norm_cpu},
     "linear": {"reference": linear_reference, "cpu": linear_cpu},
     "head": {"reference": head_reference, "cpu": head_cpu},
+    "conv": {"reference": conv_reference, "cpu": conv_cpu},
+    "gated_delta": {"reference": gated_delta_reference, "cpu": gated_delta_cpu},
+    "experts": {"reference": experts_reference, "cpu": experts_cpu},
+}
+
+_UNFIT = {  # what a kernel leaves to plain torch
+    "attention": ", head sizes that are no multiple of 16 or above 256",
+    "conv": ", channels that are no multiple of 16 and widths above 4",
+    "gated_delta": ", head sizes that are no multiple of 16",
+    "experts": " and, without AVX512-BF16, for bfloat16",
 }
 
 
@@ -36,6 +53,15 @@ class Attention(Protocol):
     def __call__(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, stream: Stream, queries: Queries,
         pages: KeyValue | None, *, scale: float, window: int = 0,
+    ) -> torch.Tensor: ...  # fmt: skip
+
+
+class GatedDelta(Protocol):
+    """See ops/gated_delta/reference.py."""
+
+    def __call__(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, a: torch.Tensor, b: torch.Tensor,
+        rate: torch.Tensor, dt_bias: torch.Tensor, stream: Stream, states: Recurrent | None,
     ) -> torch.Tensor: ...  # fmt: skip
 
 
@@ -53,9 +79,15 @@ class Pack(Protocol):
     def __call__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear: ...
 
 
+class Experts(Protocol):
+    """Experts prepared by `Ops.pack_experts`. See ops/experts/reference.py."""
+
+    def __call__(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor: ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Ops:
-    """The functions chosen for one device, and why: `why` has a line each for attention, norm, linear and head."""
+    """The functions chosen for one device, and why: `why` has a line for each operation that `choose` names."""
 
     attention: Attention
     rms_norm: Callable[[torch.Tensor, torch.Tensor | None, float], torch.Tensor]
@@ -69,11 +101,15 @@ class Ops:
     pack: Pack
     prepare: Callable[[torch.Tensor], head_reference.Vocabulary]
     read: Callable[[torch.Tensor, head_reference.Vocabulary, Stream], tuple[torch.Tensor, torch.Tensor]]
+    causal_conv: Callable[[torch.Tensor, torch.Tensor, Stream, Recurrent | None], torch.Tensor]
+    gated_delta: GatedDelta
+    pack_experts: Callable[[torch.Tensor, torch.Tensor, str], Experts]
     why: dict[str, str]
 
 
 def choose(device: torch.device, override: Mapping[str, str] = MappingProxyType({})) -> Ops:
-    """Choose once, at load. `override` maps attention, norm, linear or head to "reference" or "cpu".
+    """Choose once, at load. `override` maps attention, norm, linear, head, conv, gated_delta or experts to "reference"
+    or "cpu".
 
     Raises InvalidRequest for other names, and for "cpu" on another device.
     """
@@ -90,11 +126,12 @@ def choose(device: torch.device, override: Mapping[str, str] = MappingProxyType(
             raise InvalidRequest(f"'cpu' does not run on {device}", field=f"override.{name}")
         chosen[name] = variants[wanted]
         why[name] = _why(name, wanted, device, name in override)
-    attention, norm, linear, head = (chosen[name] for name in _MODULES)
+    attention, norm, linear, head, conv, gated_delta, experts = (chosen[name] for name in _MODULES)
     return Ops(
         attention=attention.attention, rms_norm=norm.rms_norm, rms_norm_gated=norm.rms_norm_gated, rotate=norm.rotate,
         gated=norm.gated, sigmoid_mul=norm.sigmoid_mul,
-        pack=linear.pack, prepare=head.prepare, read=head.read, why=why,
+        pack=linear.pack, prepare=head.prepare, read=head.read, causal_conv=conv.causal_conv,
+        gated_delta=gated_delta.gated_delta, pack_experts=experts.pack, why=why,
     )  # fmt: skip
 
 
@@ -107,5 +144,4 @@ def _why(name: str, variant: str, device: torch.device, asked: bool) -> str:
     available, reason = native.status()
     if not available:
         return f"cpu (plain torch: kernels {reason})"
-    unfit = ", head sizes that are no multiple of 16 or above 256" if name == "attention" else ""
-    return f"cpu (native, {reason}; plain torch for float16{unfit})"
+    return f"cpu (native, {reason}; plain torch for float16{_UNFIT.get(name, '')})"

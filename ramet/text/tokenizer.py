@@ -13,6 +13,11 @@ import tokenizers
 
 from ramet.errors import InvalidRequest
 
+# By name, so that <think> and the like stay control tokens.
+_TAG = re.compile(
+    "</?(a|b|bbox|blockquote|body|caption|code|div|em|footer|h[1-6]|html|i|iframe|img|li|s|span|strong|sub|sup|table|"
+    "tbody|td|tfoot|th|thead|tr|u|ul)>"
+)
 # Ends of a text that are no white space; _splits_before_space tries each against texts that begin with a space.
 _PROBES = (
     "a",
@@ -39,7 +44,7 @@ class Tokenizer:
     """Wraps a `tokenizers.Tokenizer`. Immutable after construction, so any number of threads may share it.
 
     vocab_size: one more than the highest id. control: text to id of every added token, special or not, but for
-    those that are white space only, which are text (runs of spaces in some vocabularies). bos: the id that a prompt
+    those that are text: white space alone, and HTML tags that are not special (both in Gemma's vocabulary). bos: the id that a prompt
     without a template begins with, or None. eos: the ids that end a text. specials: the texts that chat templates
     may name, such as ``{"bos_token": "<s>"}``. splits_before_space: proven for this vocabulary that
     ``encode(a + " b") == encode(a) + encode(" b")`` whenever `a` ends in a character that is no white space.
@@ -60,8 +65,9 @@ class Tokenizer:
         vocabulary = full.get_vocab(with_added_tokens=False)
         self._full = full
         self._plain = _without_prefix(full)
-        self._moved = _add_spaces(self._plain, {i: token for i, token in tokens.items() if token.content.isspace()})
-        self.control: Mapping[str, int] = MappingProxyType({t: i for i, t in added.items() if not t.isspace()})
+        texts = {i: token for i, token in tokens.items() if _is_text(token) and i != bos and i not in eos}
+        self._moved = _add_texts(self._plain, texts)
+        self.control: Mapping[str, int] = MappingProxyType({t: i for i, t in added.items() if i not in texts})
         self.vocab_size = 1 + max([*vocabulary.values(), *added])
         self.bos = bos
         self.eos = tuple(eos)
@@ -144,10 +150,15 @@ def _drop_prefix(part: Any) -> Any:
     return {**part, **{key: value for key, value in changes.items() if key in part}}
 
 
-def _add_spaces(plain: tokenizers.Tokenizer, spaces: Mapping[int, tokenizers.AddedToken]) -> dict[int, int]:
-    """Add the tokens of white space alone. Maps the ids that they got to the right ones, where these differ."""
-    plain.add_tokens([spaces[i] for i in sorted(spaces)])
-    return {got: i for i, token in spaces.items() if (got := plain.token_to_id(token.content)) not in (None, i)}
+def _is_text(token: tokenizers.AddedToken) -> bool:
+    """Whether a caller may mean an added token by its spelling."""
+    return token.content.replace("▁", " ").isspace() or (not token.special and bool(_TAG.fullmatch(token.content)))
+
+
+def _add_texts(plain: tokenizers.Tokenizer, texts: Mapping[int, tokenizers.AddedToken]) -> dict[int, int]:
+    """Add the tokens that are text. Maps the ids that they got to the right ones, where these differ."""
+    plain.add_tokens([texts[i] for i in sorted(texts)])
+    return {got: i for i, token in texts.items() if (got := plain.token_to_id(token.content)) not in (None, i)}
 
 
 def _is_byte_level(full: tokenizers.Tokenizer) -> bool:

@@ -1,4 +1,4 @@
-"""The tokenizer that a GGUF file's metadata describes. Byte-level BPE alone, so far."""
+"""The tokenizer that a GGUF file's metadata describes: byte-level BPE, or SentencePiece's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from ramet.errors import CheckpointError
 from ramet.text.tokenizer import Tokenizer
+from ramet.text.tokenizer_spm import spm_tokenizer
 
 _CONTROL, _USER_DEFINED = 3, 4  # of gguf.TokenType; both are matched whole, the first is special
 
@@ -48,18 +49,21 @@ _KNOWN = {
 
 def gguf_tokenizer(metadata: Mapping[str, Any], where: str) -> Tokenizer:
     """Build it from the keys below `tokenizer.ggml`. `where` names the file in errors. Raises CheckpointError."""
-    pre = _pre(metadata, where)
     tokens: list[str] = metadata.get("tokenizer.ggml.tokens", [])
-    vocabulary = {token: i for i, token in enumerate(tokens)}
-    if not tokens or len(vocabulary) != len(tokens):
+    if not tokens or len(set(tokens)) != len(tokens):
         raise CheckpointError(f"{where}: tokenizer.ggml.tokens is missing or lists a token twice; convert it again")
-    full = _byte_level(vocabulary, metadata.get("tokenizer.ggml.merges", []), pre, where)
-    full.add_tokens(_added(tokens, metadata.get("tokenizer.ggml.token_type", [])))
+    if metadata.get("tokenizer.ggml.model") == "llama":
+        full, tokens = spm_tokenizer(metadata, where)
+        adds_bos = True
+    else:
+        pre = _pre(metadata, where)
+        full, adds_bos = _byte_level(tokens, metadata.get("tokenizer.ggml.merges", []), pre, where), pre.adds_bos
+        full.add_tokens(_added(tokens, metadata.get("tokenizer.ggml.token_type", [])))
     ids = {name: metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos", "unknown", "padding")}
     names = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
     specials = {names[name]: tokens[i] for name, i in ids.items() if i is not None}
     ends = [ids["eos"], *(metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eot", "eom"))]
-    adds_bos = metadata.get("tokenizer.ggml.add_bos_token", pre.adds_bos)
+    adds_bos = metadata.get("tokenizer.ggml.add_bos_token", adds_bos)
     eos = tuple(dict.fromkeys(i for i in ends if i is not None))
     return Tokenizer(full, bos=ids["bos"] if adds_bos else None, eos=eos, specials=specials)
 
@@ -69,7 +73,8 @@ def _pre(metadata: Mapping[str, Any], where: str) -> _Pre:
     remedy = "use the model's safetensors directory, which holds its tokenizer.json"
     if model != "gpt2":
         raise CheckpointError(
-            f"{where}: tokenizer.ggml.model is {model!r}; of GGUF files only byte-level BPE ('gpt2') is read; {remedy}"
+            f"{where}: tokenizer.ggml.model is {model!r}; of GGUF files byte-level BPE ('gpt2') and SentencePiece's "
+            f"('llama') are read; {remedy}"
         )
     if name not in _KNOWN:
         known = ", ".join(_KNOWN)
@@ -77,7 +82,8 @@ def _pre(metadata: Mapping[str, Any], where: str) -> _Pre:
     return _KNOWN[name]
 
 
-def _byte_level(vocabulary: dict[str, int], merges: list[str], pre: _Pre, where: str) -> tokenizers.Tokenizer:
+def _byte_level(tokens: list[str], merges: list[str], pre: _Pre, where: str) -> tokenizers.Tokenizer:
+    vocabulary = {token: i for i, token in enumerate(tokens)}
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
     try:
         full = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=pre.whole_words))

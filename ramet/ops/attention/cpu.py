@@ -12,6 +12,8 @@ from ramet.ops.native import Library, library
 from ramet.round import Queries, Stream
 from ramet.tree import MAX_ANCESTORS
 
+_MAX_HEAD = 512  # a thread's tile of rows and a block of keys fit its second cache
+
 
 def attention(
     q: torch.Tensor,
@@ -26,11 +28,14 @@ def attention(
 ) -> torch.Tensor:
     """As `reference.attention`. Rows of q, k and v may lie apart (views of a merged projection).
 
-    bfloat16 and float32 with a head size that is a multiple of 16, up to 256, go through the compiled kernel, the rest
-    through `plain`. A row's bits do not depend on other segments, nor on the number of threads, in the compiled one.
+    bfloat16 and float32 with a head size that is a multiple of 16, up to 512, go through the compiled kernel, the rest
+    through `plain`. In the compiled one a row's bits depend on its own path alone: not on what shares the round, which
+    other rows are queries, the number of threads, page sizes, or whether its segment was computed in one piece, in
+    chunks or on top of earlier pages (the stream's anchors and forks say where segments began). `plain` is equal to
+    rounding and promises no bits.
     """
     found = library()
-    if found is None or q.dtype not in (torch.bfloat16, torch.float32) or q.shape[2] % 16 or q.shape[2] > 256:
+    if found is None or q.dtype not in (torch.bfloat16, torch.float32) or q.shape[2] % 16 or q.shape[2] > _MAX_HEAD:
         return plain(q, k, v, stream, queries, pages, scale=scale, window=window)
     return compiled(found, q, k, v, stream, queries, pages, scale=scale, window=window)
 
@@ -41,8 +46,9 @@ class _Call(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in (
             "q", "k", "v", "out", "page_keys", "page_values",
-            "positions", "starts", "lengths", "parents", "blocks", "contexts", "origins",
-            "context_pages", "context_offsets", "context_lengths", "rows", "bounds",
+            "positions", "starts", "lengths", "parents", "blocks", "contexts", "origins", "anchors",
+            "context_pages", "context_offsets", "context_lengths", "context_forks", "context_fork_offsets",
+            "rows", "bounds",
         )),
         *((name, ctypes.c_int64) for name in ("q_stride", "k_stride", "v_stride")),
         *((name, ctypes.c_int32) for name in (
@@ -54,8 +60,8 @@ class _Call(ctypes.Structure):
 
 
 _STREAM = (
-    "positions", "starts", "lengths", "parents", "blocks", "contexts", "origins",
-    "context_pages", "context_offsets", "context_lengths",
+    "positions", "starts", "lengths", "parents", "blocks", "contexts", "origins", "anchors",
+    "context_pages", "context_offsets", "context_lengths", "context_forks", "context_fork_offsets",
 )  # fmt: skip
 
 
@@ -111,7 +117,9 @@ def plain(
     scale: float,
     window: int = 0,
 ) -> torch.Tensor:
-    """As `attention`, in torch: segments that differ in nothing but their rows are one batch."""
+    """As `attention`, in torch: segments that differ in nothing but their rows are one batch.
+
+    Anchors and forks are not looked at: they move no key into or out of sight."""
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     shape = _Shapes(stream, queries)
     for segments in shape.batches():

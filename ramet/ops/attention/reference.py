@@ -3,6 +3,12 @@
 Each query row sees, in this order: the rows of its unit's context (pages), its ancestors' segments
 whole, and of its own segment the rows that `block` allows. `window` w > 0 hides keys at a distance
 of w positions or more (w keys counting the query's own, as in transformers).
+
+The stream's anchors and context_forks change nothing of that, and are not looked at here. They say where the segments
+began whose rows lie in pages, so that a kernel which sums blocks of keys can count them off from there: a *run* is the
+keys of one segment, of the request's tree as it would be in one piece. A context is cut into runs by its forks; a root
+with anchor < origin continues the last of them, which then lies in pages and stream; every other segment is a run of
+its own. Summed so, a row's bits are the same however its path was cut into rounds.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ramet.ops.linear import reference
+from ramet.ops.linear.tiles import TiledLinear
 
 _mkldnn: Any = torch.ops.mkldnn
 # Rows that the packed layout is asked to suit. In bfloat16 the layout is the same for any number; in float32 one packed
@@ -23,6 +24,11 @@ def pack(weight: torch.Tensor, bias: torch.Tensor | None = None) -> PackedLinear
     """Prepare weight [N, K] and bias [N] once at load. What is returned does not hold `weight`, unless packing does not
     pay for its dtype here (`packs`)."""
     return PackedLinear(weight, bias) if packs(weight.dtype) else reference.pack(weight, bias)
+
+
+def pack_invariant(weight: torch.Tensor, bias: torch.Tensor | None = None) -> TiledLinear:
+    """As `pack`; the bits of a product's rows depend on nothing but that row (ops/linear/tiles.py)."""
+    return TiledLinear(PackedLinear if packs(weight.dtype) else reference.PlainLinear, weight, bias)
 
 
 def packs(dtype: torch.dtype) -> bool:

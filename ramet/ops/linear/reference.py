@@ -5,10 +5,17 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from ramet.ops.linear.tiles import TiledLinear
+
 
 def pack(weight: torch.Tensor, bias: torch.Tensor | None = None) -> PlainLinear:
     """Prepare weight [N, K] and bias [N] once at load."""
     return PlainLinear(weight, bias)
+
+
+def pack_invariant(weight: torch.Tensor, bias: torch.Tensor | None = None) -> TiledLinear:
+    """As `pack`; the bits of a product's rows depend on nothing but that row."""
+    return TiledLinear(PlainLinear, weight, bias)
 
 
 class PlainLinear:

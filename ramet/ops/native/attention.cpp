@@ -1,10 +1,12 @@
 // Attention over a stream of trees; the contract is ops/attention/reference.py.
 //
 // Keys and values are packed once a call. The rows of one segment that are queries, times the query heads that share a
-// key head, are cut into tiles; a tile walks its ranges of keys (context, ancestors, own) block by block with a running
-// maximum and sum (online softmax, Milakov & Gimelshein 2018; tiles as in FlashAttention, Dao et al. 2022). Blocks
-// start at the start of a range, and a row's arithmetic is the same whatever shares its tile, so its bits depend on
-// its own ranges alone.
+// key head, are cut into tiles; a tile walks its runs of keys (of the context, of the ancestors, its own) block by block
+// with a running maximum and sum (online softmax, Milakov & Gimelshein 2018; tiles as in FlashAttention, Dao et al.
+// 2022). A run begins where a segment of the request begins, wherever its rows lie now: a segment computed in pieces is
+// one run, its earlier rows from pages. Blocks are counted off from the start of a run, parts of some blocks from the
+// start of the path, and parts are joined in their order. A row's arithmetic is the same whatever shares its tile, so
+// its bits depend on its own path alone: not on other rows or units, nor on what was computed earlier.
 #include <numeric>
 #include <vector>
 
@@ -16,128 +18,188 @@ namespace {
 
 constexpr int kBlock = 128;      // keys between two looks at the running maximum
 constexpr int kTile = 96;        // rows times heads
-constexpr int kFew = 48;         // a segment with at most so many is cut along its keys,
-constexpr int kPartBlocks = 16;  // every so many blocks
+constexpr int kPartBlocks = 16;  // blocks summed before they are joined to those before
+constexpr int kFew = 48;         // rows times heads of a segment; with at most so many each part is a task
 constexpr int kChunk = 128;      // keys packed at a time
 constexpr float kSlack = 6.0f;   // how far, as a power of 2, weights may exceed 1 before everything is scaled again
 constexpr float kLowest = -1e30f;
-constexpr int kMaxPath = 6;
 
 struct Call {
     const void *q, *k, *v;
     void* out;
     const void *page_keys, *page_values;
-    const int32_t *positions, *starts, *lengths, *parents, *blocks, *contexts, *origins;
-    const int32_t *context_pages, *context_offsets, *context_lengths;
+    const int32_t *positions, *starts, *lengths, *parents, *blocks, *contexts, *origins, *anchors;
+    const int32_t *context_pages, *context_offsets, *context_lengths, *context_forks, *context_fork_offsets;
     const int32_t *rows, *bounds;
     int64_t q_stride, k_stride, v_stride;  // elements between rows; heads of a row are contiguous
     int32_t n_segments, n_contexts, n_heads, n_kv_heads, head_dim, page_size, window, is_bf16, n_threads;
     float scale;
 };
 
-// A run of keys: a segment's rows or a context's.
-struct Range {
-    int length, origin;
-    ptrdiff_t at;     // where it lies in the packed keys
-    int first, last;  // the keys that some query may see
+// A run of keys: rows of a context from one fork to the next, a segment's rows, or the one continued by the other.
+struct Run {
+    int length, anchor;         // rows; position of the first
+    int context, held;          // the first `held` rows lie in this context's pages,
+    int segment;                // the others are this segment's
+    ptrdiff_t at = 0;           // where it lies in the packed keys
+    int first = 0, last = 0;    // the keys that some query may see
 };
 
 struct Tile {
-    int segment, first, count;  // flat (row, head) numbers within the segment's queries
-    int head, part, n_parts;
-    int64_t cost;
-    ptrdiff_t partial;  // where its partial sums go, if n_parts > 1
+    int segment, first, count;     // flat (row, head) numbers within the segment's queries
+    int part, last_part;           // the parts of the path that it walks
+    int head = 0;
+    int64_t cost = 0;
+    ptrdiff_t partial = -1;        // where its sums go, if other tasks have the same rows' other parts
 };
 
 struct Chunk {
-    int range, begin, end;
+    int run, begin, end;
+};
+
+// Partial sums of `count` rows by several tasks: `n_parts` of them, one behind another.
+struct Join {
+    Tile tile;
+    int n_parts;
 };
 
 struct Plan {
-    std::vector<Range> ranges;
+    std::vector<Run> runs;  // the segments', then the contexts'
     std::vector<Tile> tiles;
+    std::vector<Join> joins;
     std::vector<Chunk> chunks;
     ptrdiff_t n_keys = 0, n_partials = 0;
 };
 
-int path_of(const Call& call, int segment, int* path) {
-    int reversed[kMaxPath], n = 0;
-    for (int s = segment; s >= 0; s = call.parents[s]) reversed[n++] = s;
-    int size = 0;
-    if (call.contexts[segment] >= 0) path[size++] = call.n_segments + call.contexts[segment];
-    while (n > 0) path[size++] = reversed[--n];
-    return size;
+// A row's sums: D weighted values, the sum of weights, the maximum.
+INLINE int sums_size(int head_dim) { return head_dim + kLanes; }
+
+// The runs that a segment's rows see, its own the last.
+void find_path(const Call& call, int segment, std::vector<int>& path) {
+    path.clear();
+    int root = segment, context = call.contexts[segment];
+    for (int s = segment; s >= 0; s = call.parents[s]) path.push_back(root = s);
+    if (context >= 0) {
+        int begin = call.context_fork_offsets[context], end = call.context_fork_offsets[context + 1];
+        if (call.anchors[root] < call.origins[root]) --end;  // the root's run holds the last
+        while (end > begin) path.push_back(call.n_segments + --end);
+    }
+    std::reverse(path.begin(), path.end());
 }
 
-// The keys [first, last) of a range that the query at `position` sees.
-INLINE void visible(const Call& call, const Range& range, int block, bool own, int position, int* first, int* last) {
-    *first = call.window > 0 ? std::max(0, position - call.window + 1 - range.origin) : 0;
-    *last = own ? std::min(range.length, (position / block + 1) * block - range.origin) : range.length;
+// The keys [first, last) of a run that the query at `position` sees.
+INLINE void visible(const Call& call, const Run& run, int block, bool own, int position, int* first, int* last) {
+    *first = call.window > 0 ? std::max(0, position - call.window + 1 - run.anchor) : 0;
+    *last = own ? std::min(run.length, (position / block + 1) * block - run.anchor) : run.length;
 }
 
-void add_tiles(const Call& call, int segment, Plan& plan) {
-    int group = call.n_heads / call.n_kv_heads, begin = call.bounds[segment];
-    int count = (call.bounds[segment + 1] - begin) * group;
-    int path[kMaxPath], n = path_of(call, segment, path), n_blocks = 0;
-    for (int i = 0; i < n; ++i) n_blocks += divide_up(plan.ranges[path[i]].length, kBlock);
-    int n_parts = count <= kFew ? divide_up(n_blocks, kPartBlocks) : 1;
-    for (int at = 0; at < count; at += kTile) {
-        Tile tile{segment, at, std::min(kTile, count - at), 0, 0, n_parts, 0, 0};
-        int from = call.positions[call.rows[begin + at / group]];
-        int to = call.positions[call.rows[begin + (at + tile.count - 1) / group]];
-        for (int i = 0; i < n; ++i) {
-            Range& range = plan.ranges[path[i]];
-            int first, last, unused;
-            visible(call, range, call.blocks[segment], i == n - 1, from, &first, &unused);
-            visible(call, range, call.blocks[segment], i == n - 1, to, &unused, &last);
-            if (first >= last) continue;
-            range.first = std::min(range.first, first);
-            range.last = std::max(range.last, last);
+// The keys of a run that some row of a tile sees; positions ascend.
+void visible_of_tile(const Call& call, const Run& run, const Tile& tile, bool own, int* first, int* last) {
+    int group = call.n_heads / call.n_kv_heads, block = call.blocks[tile.segment], unused;
+    const int* rows = call.rows + call.bounds[tile.segment];
+    visible(call, run, block, own, call.positions[rows[tile.first / group]], first, &unused);
+    visible(call, run, block, own, call.positions[rows[(tile.first + tile.count - 1) / group]], &unused, last);
+}
+
+// What a tile sees of its path: which parts, how much; widens what is packed.
+void measure(const Call& call, const std::vector<int>& path, Plan& plan, Tile& tile) {
+    int before = 0;
+    for (size_t i = 0; i < path.size(); ++i) {
+        Run& run = plan.runs[path[i]];
+        int first, last;
+        visible_of_tile(call, run, tile, i + 1 == path.size(), &first, &last);
+        if (first < last) {
+            if (tile.cost == 0) tile.part = (before + first / kBlock) / kPartBlocks;
+            tile.last_part = (before + (last - 1) / kBlock) / kPartBlocks + 1;
             tile.cost += (int64_t)(last - first) * tile.count;
+            bool seen = run.first < run.last;
+            run.first = seen ? std::min(run.first, first) : first;
+            run.last = seen ? std::max(run.last, last) : last;
         }
+        before += divide_up(run.length, kBlock);
+    }
+}
+
+void add_tiles(const Call& call, int segment, const std::vector<int>& path, Plan& plan) {
+    int group = call.n_heads / call.n_kv_heads;
+    int count = (call.bounds[segment + 1] - call.bounds[segment]) * group;
+    for (int at = 0; at < count; at += kTile) {
+        Tile tile{segment, at, std::min(kTile, count - at), 0, 1};
+        measure(call, path, plan, tile);
         plan.tiles.push_back(tile);
     }
 }
 
+// The tile of one key head as tasks: one, or one a part.
+void add_tasks(const Call& call, Tile tile, bool few, Plan& plan) {
+    int n_parts = tile.last_part - tile.part;
+    if (!few || n_parts == 1) return plan.tiles.push_back(tile);
+    tile.cost /= n_parts;
+    tile.partial = plan.n_partials;
+    plan.joins.push_back({tile, n_parts});
+    for (int p = 0; p < n_parts; ++p) {
+        tile.last_part = tile.part + 1;
+        tile.partial = plan.n_partials;
+        plan.tiles.push_back(tile);
+        plan.n_partials += (ptrdiff_t)tile.count * sums_size(call.head_dim);
+        ++tile.part;
+    }
+}
+
 // Largest first; among equals, those of one key head together.
-void order_tiles(const Call& call, Plan& plan, int head_dim) {
+void order_tiles(const Call& call, Plan& plan) {
     std::vector<Tile> one;
     one.swap(plan.tiles);
+    int group = call.n_heads / call.n_kv_heads;
     for (int head = 0; head < call.n_kv_heads; ++head)
         for (Tile tile : one) {
+            int n_rows = call.bounds[tile.segment + 1] - call.bounds[tile.segment];
             tile.head = head;
-            tile.partial = plan.n_partials;
-            for (tile.part = 0; tile.part < tile.n_parts; ++tile.part) plan.tiles.push_back(tile);
-            if (tile.n_parts > 1) plan.n_partials += (ptrdiff_t)tile.n_parts * tile.count * (head_dim + 2);
+            add_tasks(call, tile, n_rows * group <= kFew, plan);
         }
     std::stable_sort(plan.tiles.begin(), plan.tiles.end(), [](const Tile& a, const Tile& b) { return a.cost > b.cost; });
 }
 
+void add_runs(const Call& call, Plan& plan) {
+    for (int s = 0; s < call.n_segments; ++s) {
+        int held = call.origins[s] - call.anchors[s];
+        plan.runs.push_back({held + call.lengths[s], call.anchors[s], call.contexts[s], held, s});
+    }
+    for (int c = 0; c < call.n_contexts; ++c)
+        for (int f = call.context_fork_offsets[c]; f < call.context_fork_offsets[c + 1]; ++f) {
+            int begin = call.context_forks[f];
+            int end = f + 1 < call.context_fork_offsets[c + 1] ? call.context_forks[f + 1] : call.context_lengths[c];
+            plan.runs.push_back({end - begin, begin, c, end - begin, -1});
+        }
+}
+
 Plan make_plan(const Call& call) {
     Plan plan;
-    for (int s = 0; s < call.n_segments; ++s)
-        plan.ranges.push_back({call.lengths[s], call.origins[s], 0, call.lengths[s], 0});
-    for (int c = 0; c < call.n_contexts; ++c)
-        plan.ranges.push_back({call.context_lengths[c], 0, 0, call.context_lengths[c], 0});
-    for (int s = 0; s < call.n_segments; ++s)
-        if (call.bounds[s + 1] > call.bounds[s]) add_tiles(call, s, plan);
-    order_tiles(call, plan, call.head_dim);
-    for (size_t i = 0; i < plan.ranges.size(); ++i) {
-        Range& range = plan.ranges[i];
-        range.at = plan.n_keys;
-        if (range.first >= range.last) continue;
-        plan.n_keys += round_up(range.length, kBlock);
-        for (int j = range.first / kBlock * kBlock; j < range.last; j += kChunk)
-            plan.chunks.push_back({(int)i, j, std::min(j + kChunk, range.length)});
+    add_runs(call, plan);
+    std::vector<int> path;
+    for (int s = 0; s < call.n_segments; ++s) {
+        if (call.bounds[s + 1] == call.bounds[s]) continue;
+        find_path(call, s, path);
+        add_tiles(call, s, path, plan);
+    }
+    order_tiles(call, plan);
+    for (size_t i = 0; i < plan.runs.size(); ++i) {
+        Run& run = plan.runs[i];
+        run.at = plan.n_keys;
+        if (run.first >= run.last) continue;
+        plan.n_keys += round_up(run.length, kLanes);
+        for (int j = run.first / kBlock * kBlock; j < run.last; j += kChunk)
+            plan.chunks.push_back({(int)i, j, std::min(j + kChunk, run.length)});
     }
     return plan;
 }
 
 template <class S>
-const S* row_of(const Call& call, int range, int j, const void* stream, int64_t stride, const void* pages) {
-    if (range < call.n_segments) return static_cast<const S*>(stream) + (call.starts[range] + j) * stride;
-    const int32_t* own = call.context_pages + call.context_offsets[range - call.n_segments];
-    int64_t slot = (int64_t)own[j / call.page_size] * call.page_size + j % call.page_size;
+const S* row_of(const Call& call, const Run& run, int j, const void* stream, int64_t stride, const void* pages) {
+    if (j >= run.held) return static_cast<const S*>(stream) + (call.starts[run.segment] + j - run.held) * stride;
+    const int32_t* own = call.context_pages + call.context_offsets[run.context];
+    int row = run.anchor + j;
+    int64_t slot = (int64_t)own[row / call.page_size] * call.page_size + row % call.page_size;
     return static_cast<const S*>(pages) + slot * call.n_kv_heads * call.head_dim;
 }
 
@@ -145,15 +207,16 @@ template <class E, class S>
 void pack_chunk(const Call& call, const Plan& plan, const Chunk& chunk, typename E::Type* keys,
                 typename E::Type* values) {
     const int D = call.head_dim;
+    const Run& run = plan.runs[chunk.run];
     for (int j = chunk.begin; j < chunk.end; j += kLanes) {
         const S *k[kLanes], *v[kLanes], *part[kLanes];
         int n = std::min(kLanes, chunk.end - j);
         for (int i = 0; i < n; ++i) {
-            k[i] = row_of<S>(call, chunk.range, j + i, call.k, call.k_stride, call.page_keys);
-            v[i] = row_of<S>(call, chunk.range, j + i, call.v, call.v_stride, call.page_values);
+            k[i] = row_of<S>(call, run, j + i, call.k, call.k_stride, call.page_keys);
+            v[i] = row_of<S>(call, run, j + i, call.v, call.v_stride, call.page_values);
         }
         for (int head = 0; head < call.n_kv_heads; ++head) {
-            ptrdiff_t at = (head * plan.n_keys + plan.ranges[chunk.range].at + j) * D;
+            ptrdiff_t at = (head * plan.n_keys + run.at + j) * D;
             for (int i = 0; i < n; ++i) part[i] = k[i] + head * D;
             pack_columns<E, S>(part, n, D, keys + at);
             for (int i = 0; i < n; ++i) part[i] = v[i] + head * D;
@@ -171,18 +234,20 @@ struct State {
     static constexpr int kRoom = (kTile + kRows - 1) / kRows * kRows;
     typename E::Type *q, *weights;  // [kRoom][D], [kRows][kBlock]
     float *scores, *out;            // [kRows][kBlock], [kRoom][D]
-    float* sums;                    // [kRoom][kLanes]
+    float *sums, *joined;           // [kRoom][kLanes], [kTile][sums_size]
     float top[kRoom];               // the running maximum times the scale, in powers of 2
     int position[kRoom], first[kRoom], last[kRoom];
 
     State(Memory& memory, int head_dim) {
         constexpr size_t kSize = sizeof(typename E::Type);
-        memory.reset(kRoom * head_dim * (kSize + 4) + kRows * kBlock * (kSize + 4) + kRoom * kLanes * 4, 5);
+        memory.reset(kRoom * head_dim * (kSize + 4) + kRows * kBlock * (kSize + 4) + kRoom * kLanes * 4 +
+                         kTile * sums_size(head_dim) * 4, 6);
         q = memory.take<typename E::Type>(kRoom * head_dim);
         weights = memory.take<typename E::Type>(kRows * kBlock);
         scores = memory.take<float>(kRows * kBlock);
         out = memory.take<float>(kRoom * head_dim);
         sums = memory.take<float>(kRoom * kLanes);
+        joined = memory.take<float>(kTile * sums_size(head_dim));
         std::memset(weights, 0, kRows * kBlock * kSize);
     }
 };
@@ -195,11 +260,16 @@ void begin_tile(const Call& call, const Tile& tile, State<E>& state) {
         const S* from = static_cast<const S*>(call.q) + row * call.q_stride + (ptrdiff_t)head * D;
         for (int d = 0; d < D; ++d) state.q[i * D + d] = E::from(from[d]);
         state.position[i] = call.positions[call.rows[row]];
-        state.top[i] = kLowest;
     }
     int room = round_up(tile.count, kRows);
     std::memset(state.q + tile.count * D, 0, (room - tile.count) * D * sizeof(typename E::Type));
-    std::memset(state.out, 0, (size_t)room * D * 4);
+}
+
+template <class E>
+void begin_part(const Tile& tile, int head_dim, State<E>& state) {
+    int room = round_up(tile.count, kRows);
+    std::fill(state.top, state.top + tile.count, kLowest);
+    std::memset(state.out, 0, (size_t)room * head_dim * 4);
     std::memset(state.sums, 0, (size_t)room * kLanes * 4);
 }
 
@@ -248,11 +318,11 @@ void add_block(const Call& call, State<E>& state, int row, int n_rows, int at, i
                n_vectors * kLanes / E::kPair, state.out + row * D, D, true, D / kLanes);
 }
 
-// Blocks [from, to) of one range, counted from its start.
+// Blocks [from, to) of one run, counted from its start.
 template <class E>
-void add_range(const Call& call, const Tile& tile, State<E>& state, const Range& range, int from, int to,
-               const typename E::Type* keys, const typename E::Type* values) {
-    for (int j = from * kBlock; j < std::min(to * kBlock, range.length); j += kBlock)
+void add_run(const Call& call, const Tile& tile, State<E>& state, const Run& run, int from, int to,
+             const typename E::Type* keys, const typename E::Type* values) {
+    for (int j = from * kBlock; j < std::min(to * kBlock, run.length); j += kBlock)
         for (int row = 0; row < tile.count; row += kRows) {
             int n_rows = std::min(kRows, tile.count - row);
             int first = *std::min_element(state.first + row, state.first + row + n_rows);
@@ -262,64 +332,75 @@ void add_range(const Call& call, const Tile& tile, State<E>& state, const Range&
         }
 }
 
-template <class E, class S>
-void attend(const Call& call, const Plan& plan, const Tile& tile, State<E>& state, const typename E::Type* keys,
-            const typename E::Type* values) {
-    begin_tile<E, S>(call, tile, state);
-    const int D = call.head_dim;
-    int path[kMaxPath], n = path_of(call, tile.segment, path), before = 0;
-    for (int p = 0; p < n; ++p) {
-        const Range& range = plan.ranges[path[p]];
-        int n_blocks = divide_up(range.length, kBlock), from = 0, to = n_blocks;
-        if (tile.n_parts > 1) {
-            from = std::clamp(tile.part * kPartBlocks - before, 0, n_blocks);
-            to = std::clamp((tile.part + 1) * kPartBlocks - before, 0, n_blocks);
-        }
-        before += n_blocks;
-        for (int i = 0; i < tile.count; ++i)
-            visible(call, range, call.blocks[tile.segment], p == n - 1, state.position[i], state.first + i, state.last + i);
-        ptrdiff_t at = (tile.head * plan.n_keys + range.at) * D;
-        add_range<E>(call, tile, state, range, from, to, keys + at, values + at);
-    }
-}
-
-template <class S>
-INLINE void write_row(const Call& call, const Tile& tile, int i, const float* sums, float total) {
-    const int D = call.head_dim, group = call.n_heads / call.n_kv_heads;
-    int row = call.bounds[tile.segment] + (tile.first + i) / group;
-    int head = tile.head * group + (tile.first + i) % group;
-    S* to = static_cast<S*>(call.out) + ((ptrdiff_t)row * call.n_heads + head) * D;
-    float factor = 1.0f / total;
-    for (int d = 0; d < D; d += kLanes) store(to + d, load(sums + d) * factor);
-}
-
-// A row's partial sums: D weighted values, the sum of weights, the maximum.
+// Part `part` of the path.
 template <class E>
-void keep_partial(const Tile& tile, const State<E>& state, int D, float* partials) {
-    float* to = partials + tile.partial + (ptrdiff_t)tile.part * tile.count * (D + 2);
-    for (int i = 0; i < tile.count; ++i, to += D + 2) {
-        std::memcpy(to, state.out + i * D, D * 4);
-        to[D] = sum(load(state.sums + i * kLanes));
-        to[D + 1] = state.top[i];
+void add_part(const Call& call, const Plan& plan, const Tile& tile, const std::vector<int>& path, int part,
+              State<E>& state, const typename E::Type* keys, const typename E::Type* values) {
+    begin_part(tile, call.head_dim, state);
+    int before = 0;  // blocks of the runs above
+    for (size_t p = 0; p < path.size() && before < (part + 1) * kPartBlocks; ++p) {
+        const Run& run = plan.runs[path[p]];
+        int n_blocks = divide_up(run.length, kBlock), from = std::max(part * kPartBlocks - before, 0);
+        int to = std::min((part + 1) * kPartBlocks - before, n_blocks);
+        before += n_blocks;
+        if (from >= to) continue;
+        for (int i = 0; i < tile.count; ++i)
+            visible(call, run, call.blocks[tile.segment], p + 1 == path.size(), state.position[i], state.first + i,
+                    state.last + i);
+        ptrdiff_t at = (tile.head * plan.n_keys + run.at) * call.head_dim;
+        add_run<E>(call, tile, state, run, from, to, keys + at, values + at);
     }
 }
 
+// The sums of one part joined to those of the parts before it, or copied where there are none. Not inlined, so that it
+// is the same code, down to how products and sums are fused, for parts that one task walks and for those of several.
+__attribute__((noinline)) void join(float* sums, const float* out, float total, float top, bool is_first, int D) {
+    float highest = is_first ? top : std::max(sums[D + 1], top);
+    float factor = is_first ? 0.0f : exp2(splat(sums[D + 1] - highest))[0], own = exp2(splat(top - highest))[0];
+    if (is_first) std::memcpy(sums, out, D * 4);
+    else
+        for (int d = 0; d < D; d += kLanes) store(sums + d, load(sums + d) * factor + load(out + d) * own);
+    sums[D] = is_first ? total : sums[D] * factor + total * own;
+    sums[D + 1] = highest;
+}
+
 template <class S>
-void join_partials(const Call& call, const Tile& tile, const float* partials) {
-    const int D = call.head_dim;
-    const ptrdiff_t part = (ptrdiff_t)tile.count * (D + 2);
-    for (int i = 0; i < tile.count; ++i) {
-        const float* from = partials + tile.partial + (ptrdiff_t)i * (D + 2);
-        float top = from[D + 1], total = 0.0f, sums[256] = {};
-        for (int p = 1; p < tile.n_parts; ++p) top = std::max(top, from[p * part + D + 1]);
-        for (int p = 0; p < tile.n_parts; ++p) {
-            const float* own = from + p * part;
-            float factor = exp2(splat(own[D + 1] - top))[0];
-            for (int d = 0; d < D; ++d) sums[d] += own[d] * factor;
-            total += own[D] * factor;
-        }
-        write_row<S>(call, tile, i, sums, total);
+void write_rows(const Call& call, const Tile& tile, const float* sums) {
+    const int D = call.head_dim, group = call.n_heads / call.n_kv_heads;
+    for (int i = 0; i < tile.count; ++i, sums += sums_size(D)) {
+        int row = call.bounds[tile.segment] + (tile.first + i) / group;
+        int head = tile.head * group + (tile.first + i) % group;
+        S* to = static_cast<S*>(call.out) + ((ptrdiff_t)row * call.n_heads + head) * D;
+        float factor = 1.0f / sums[D];
+        for (int d = 0; d < D; d += kLanes) store(to + d, load(sums + d) * factor);
     }
+}
+
+template <class E, class S>
+void attend(const Call& call, const Plan& plan, const Tile& tile, State<E>& state, std::vector<int>& path,
+            const typename E::Type* keys, const typename E::Type* values, float* partials) {
+    const int D = call.head_dim;
+    float* sums = tile.partial < 0 ? state.joined : partials + tile.partial;
+    find_path(call, tile.segment, path);
+    begin_tile<E, S>(call, tile, state);
+    for (int part = tile.part; part < tile.last_part; ++part) {
+        add_part(call, plan, tile, path, part, state, keys, values);
+        for (int i = 0; i < tile.count; ++i)
+            join(sums + i * sums_size(D), state.out + i * D, sum(load(state.sums + i * kLanes)), state.top[i],
+                 part == tile.part, D);
+    }
+    if (tile.partial < 0) write_rows<S>(call, tile, sums);
+}
+
+template <class S>
+void join_tasks(const Call& call, const Join& tasks, float* partials) {
+    const int D = call.head_dim, size = sums_size(D), n_rows = tasks.tile.count;
+    float* sums = partials + tasks.tile.partial;
+    for (int i = n_rows; i < tasks.n_parts * n_rows; ++i) {
+        const float* own = sums + (ptrdiff_t)i * size;
+        join(sums + i % n_rows * size, own, own[D], own[D + 1], false, D);
+    }
+    write_rows<S>(call, tasks.tile, sums);
 }
 
 template <class E, class S>
@@ -338,21 +419,12 @@ void run(const Call& call) {
         for (int i = 0; i < n_chunks; ++i) pack_chunk<E, S>(call, plan, plan.chunks[i], keys, values);
         static thread_local Memory own;
         State<E> state(own, D);
+        std::vector<int> path;
 #pragma omp for schedule(dynamic, 1)
-        for (int i = 0; i < n_tiles; ++i) {
-            const Tile& tile = plan.tiles[i];
-            attend<E, S>(call, plan, tile, state, keys, values);
-            if (tile.n_parts > 1) {
-                keep_partial<E>(tile, state, D, partials);
-                continue;
-            }
-            for (int r = 0; r < tile.count; ++r)
-                write_row<S>(call, tile, r, state.out + r * D, sum(load(state.sums + r * kLanes)));
-        }
+        for (int i = 0; i < n_tiles; ++i)
+            attend<E, S>(call, plan, plan.tiles[i], state, path, keys, values, partials);
     }
-    if (plan.n_partials > 0)
-        for (const Tile& tile : plan.tiles)
-            if (tile.n_parts > 1 && tile.part == 0) join_partials<S>(call, tile, partials);
+    for (const Join& tasks : plan.joins) join_tasks<S>(call, tasks, partials);
 }
 
 }  // namespace

@@ -32,7 +32,10 @@ class Library:
         try:
             functions = ctypes.CDLL(str(file))
             functions.ramet_isa.restype = ctypes.c_char_p
-            for name in ("attention", "rms_norm", "rotate", "silu_mul", "logsumexp", "columns"):
+            for name in (
+                "attention", "rms_norm", "rms_norm_gated", "rotate", "gated", "sigmoid_mul", "logsumexp", "columns",
+                "experts_sizes", "experts_pack", "experts",
+            ):  # fmt: skip
                 getattr(functions, f"ramet_{name}").restype = None
             return cls(functions, functions.ramet_isa().decode(), openmp)
         except (OSError, AttributeError) as e:

@@ -1,6 +1,7 @@
 // Normalisation, rotary embedding and gating, each in one pass; the contract is ops/norm/reference.py.
 #include <cmath>
 
+#include "activation.h"
 #include "simd.h"
 
 namespace ramet {
@@ -43,22 +44,33 @@ INLINE float inverse_rms(const S* x, int n, float eps) {
     return 1.0f / std::sqrt(sum((squares[0] + squares[1]) + (squares[2] + squares[3])) / (float)n + eps);
 }
 
+// Vectors that lie apart: number i is head i % n_heads of row i / n_heads.
 template <class S>
-void rms_norm(const S* x, int64_t x_stride, const float* weight, float eps, S* out, int n_rows, int width, int n_threads) {
-    if ((int64_t)n_rows * width < kWorthThreads) n_threads = 1;
+struct Heads {
+    const S* first;
+    int64_t stride, head_stride;
+    int n_heads;
+
+    INLINE const S* operator[](int i) const { return first + i / n_heads * stride + i % n_heads * head_stride; }
+};
+
+template <class S>
+void rms_norm(Heads<S> x, const float* weight, float eps, S* out, int n, int width, int n_threads) {
+    if ((int64_t)n * width < kWorthThreads) n_threads = 1;
 #pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
-    for (int row = 0; row < n_rows; ++row) {
-        const S* from = x + row * x_stride;
+    for (int row = 0; row < n; ++row) {
+        const S* from = x[row];
         S* to = out + (int64_t)row * width;
         float factor = inverse_rms(from, width, eps);
-        each(width, [&](int i, int n) { put(to + i, get(from + i, n) * factor * get(weight + i, n), n); });
+        if (weight) each(width, [&](int i, int k) { put(to + i, get(from + i, k) * factor * get(weight + i, k), k); });
+        else each(width, [&](int i, int k) { put(to + i, get(from + i, k) * factor, k); });
     }
 }
 
-// One head in place: x1 cos - x2 sin, x2 cos + x1 sin.
+// One head in place: x1 cos - x2 sin, x2 cos + x1 sin for the first 2 * half numbers; the norm for all.
 template <class S>
-INLINE void turn(S* x, const float* cos, const float* sin, const float* weight, float eps, int half) {
-    float factor = weight ? inverse_rms(x, 2 * half, eps) : 1.0f;
+INLINE void turn(S* x, const float* cos, const float* sin, const float* weight, float eps, int head_dim, int half) {
+    float factor = weight ? inverse_rms(x, head_dim, eps) : 1.0f;
     each(half, [&](int i, int n) {
         Vec a = get(x + i, n), b = get(x + half + i, n), c = get(cos + i, n), s = get(sin + i, n);
         if (weight) {
@@ -68,36 +80,66 @@ INLINE void turn(S* x, const float* cos, const float* sin, const float* weight, 
         put(x + i, a * c - b * s, n);
         put(x + half + i, b * c + a * s, n);
     });
+    if (!weight) return;
+    S* rest = x + 2 * half;
+    weight += 2 * half;
+    each(head_dim - 2 * half, [&](int i, int n) { put(rest + i, get(rest + i, n) * factor * get(weight + i, n), n); });
 }
 
 template <class S>
-void rotate(S* qkv, int64_t stride, const float* rotation, int n_heads, int n_kv_heads, int head_dim,
+void rotate(S* qkv, int64_t stride, const float* rotation, int n_heads, int n_kv_heads, int head_dim, int half,
             const float* q_norm, const float* k_norm, float eps, int n_rows, int n_threads) {
     if ((int64_t)n_rows * (n_heads + n_kv_heads) * head_dim < kWorthThreads) n_threads = 1;
 #pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
     for (int row = 0; row < n_rows; ++row) {
-        const float* cos = rotation + (int64_t)row * head_dim;
+        const float* cos = rotation + (int64_t)row * 2 * half;
         for (int head = 0; head < n_heads + n_kv_heads; ++head)
-            turn(qkv + row * stride + (int64_t)head * head_dim, cos, cos + head_dim / 2,
-                 head < n_heads ? q_norm : k_norm, eps, head_dim / 2);
+            turn(qkv + row * stride + (int64_t)head * head_dim, cos, cos + half, head < n_heads ? q_norm : k_norm, eps,
+                 head_dim, half);
     }
 }
 
-INLINE Vec silu(Vec x) {
-    Vec t = x * -1.44269504f;
-    IVec vanishes = t > 126.0f;  // less than 2^-119, and beyond the range of exp2
-    Vec factor = reciprocal(exp2(vanishes ? Vec{} : t) + 1.0f);
-    return x * (vanishes ? Vec{} : factor);
-}
-
-template <class S>
-void silu_mul(const S* gate_up, int64_t stride, S* out, int n_rows, int width, int n_threads) {
+template <class S, class F>
+INLINE void gated_by(F activation, const S* gate_up, int64_t stride, S* out, int n_rows, int width, int n_threads) {
     if ((int64_t)n_rows * width < kWorthThreads / 4) n_threads = 1;
 #pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
     for (int row = 0; row < n_rows; ++row) {
         const S *gate = gate_up + row * stride, *up = gate + width;
         S* to = out + (int64_t)row * width;
-        each(width, [&](int i, int n) { put(to + i, silu(get(gate + i, n)) * get(up + i, n), n); });
+        each(width, [&](int i, int n) { put(to + i, activation(get(gate + i, n)) * get(up + i, n), n); });
+    }
+}
+
+template <class S>
+void gated(const S* gate_up, int64_t stride, S* out, int n_rows, int width, bool is_gelu, int n_threads) {
+    if (is_gelu) gated_by([](Vec x) { return gelu_tanh(x); }, gate_up, stride, out, n_rows, width, n_threads);
+    else gated_by([](Vec x) { return silu(x); }, gate_up, stride, out, n_rows, width, n_threads);
+}
+
+template <class S>
+void rms_norm_gated(Heads<S> x, Heads<S> gate, const float* weight, float eps, S* out, int n, int width, int n_threads) {
+    if ((int64_t)n * width < kWorthThreads / 4) n_threads = 1;
+#pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
+    for (int row = 0; row < n; ++row) {
+        const S *from = x[row], *by = gate[row];
+        S* to = out + (int64_t)row * width;
+        float factor = inverse_rms(from, width, eps);
+        each(width, [&](int i, int k) {
+            put(to + i, get(from + i, k) * factor, k);  // rounded before the weight, as the contract has it
+            put(to + i, get(to + i, k) * get(weight + i, k) * silu(get(by + i, k)), k);
+        });
+    }
+}
+
+template <class S>
+void sigmoid_mul(const S* x, int64_t x_stride, const S* gate, int64_t gate_stride, S* out, int n_rows, int width,
+                 int n_threads) {
+    if ((int64_t)n_rows * width < kWorthThreads / 4) n_threads = 1;
+#pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
+    for (int row = 0; row < n_rows; ++row) {
+        const S *from = x + row * x_stride, *by = gate + row * gate_stride;
+        S* to = out + (int64_t)row * width;
+        each(width, [&](int i, int n) { put(to + i, get(from + i, n) * sigmoid(get(by + i, n)), n); });
     }
 }
 
@@ -108,24 +150,49 @@ using ramet::bf16;
 
 extern "C" {
 
-void ramet_rms_norm(const void* x, int64_t stride, const float* weight, float eps, void* out, int32_t n_rows,
-                    int32_t width, int32_t is_bf16, int32_t n_threads) {
-    if (is_bf16) ramet::rms_norm((const bf16*)x, stride, weight, eps, (bf16*)out, n_rows, width, n_threads);
-    else ramet::rms_norm((const float*)x, stride, weight, eps, (float*)out, n_rows, width, n_threads);
+void ramet_rms_norm(const void* x, int64_t stride, int64_t head_stride, int32_t n_heads, const float* weight, float eps,
+                    void* out, int32_t n, int32_t width, int32_t is_bf16, int32_t n_threads) {
+    auto run = [&](auto* to, auto heads) { ramet::rms_norm(heads, weight, eps, to, n, width, n_threads); };
+    if (is_bf16) run((bf16*)out, ramet::Heads<bf16>{(const bf16*)x, stride, head_stride, n_heads});
+    else run((float*)out, ramet::Heads<float>{(const float*)x, stride, head_stride, n_heads});
 }
 
 void ramet_rotate(void* qkv, int64_t stride, const float* rotation, int32_t n_heads, int32_t n_kv_heads,
-                  int32_t head_dim, const float* q_norm, const float* k_norm, float eps, int32_t n_rows,
+                  int32_t head_dim, int32_t half, const float* q_norm, const float* k_norm, float eps, int32_t n_rows,
                   int32_t is_bf16, int32_t n_threads) {
-    if (is_bf16)
-        ramet::rotate((bf16*)qkv, stride, rotation, n_heads, n_kv_heads, head_dim, q_norm, k_norm, eps, n_rows, n_threads);
-    else
-        ramet::rotate((float*)qkv, stride, rotation, n_heads, n_kv_heads, head_dim, q_norm, k_norm, eps, n_rows, n_threads);
+    auto run = [&](auto* x) {
+        ramet::rotate(x, stride, rotation, n_heads, n_kv_heads, head_dim, half, q_norm, k_norm, eps, n_rows, n_threads);
+    };
+    if (is_bf16) run((bf16*)qkv);
+    else run((float*)qkv);
 }
 
-void ramet_silu_mul(const void* gate_up, int64_t stride, void* out, int32_t n_rows, int32_t width, int32_t is_bf16,
-                    int32_t n_threads) {
-    if (is_bf16) ramet::silu_mul((const bf16*)gate_up, stride, (bf16*)out, n_rows, width, n_threads);
-    else ramet::silu_mul((const float*)gate_up, stride, (float*)out, n_rows, width, n_threads);
+void ramet_gated(const void* gate_up, int64_t stride, void* out, int32_t n_rows, int32_t width, int32_t is_gelu,
+                 int32_t is_bf16, int32_t n_threads) {
+    if (is_bf16) ramet::gated((const bf16*)gate_up, stride, (bf16*)out, n_rows, width, is_gelu, n_threads);
+    else ramet::gated((const float*)gate_up, stride, (float*)out, n_rows, width, is_gelu, n_threads);
+}
+
+void ramet_rms_norm_gated(const void* x, int64_t stride, int64_t head_stride, const void* gate, int64_t gate_stride,
+                          int64_t gate_head_stride, int32_t n_heads, const float* weight, float eps, void* out,
+                          int32_t n, int32_t width, int32_t is_bf16, int32_t n_threads) {
+    auto run = [&](auto* to) {
+        using S = std::remove_pointer_t<decltype(to)>;
+        ramet::Heads<S> heads{(const S*)x, stride, head_stride, n_heads};
+        ramet::Heads<S> gates{(const S*)gate, gate_stride, gate_head_stride, n_heads};
+        ramet::rms_norm_gated(heads, gates, weight, eps, to, n, width, n_threads);
+    };
+    if (is_bf16) run((bf16*)out);
+    else run((float*)out);
+}
+
+void ramet_sigmoid_mul(const void* x, int64_t stride, const void* gate, int64_t gate_stride, void* out, int32_t n_rows,
+                       int32_t width, int32_t is_bf16, int32_t n_threads) {
+    auto run = [&](auto* to) {
+        using S = std::remove_pointer_t<decltype(to)>;
+        ramet::sigmoid_mul((const S*)x, stride, (const S*)gate, gate_stride, to, n_rows, width, n_threads);
+    };
+    if (is_bf16) run((bf16*)out);
+    else run((float*)out);
 }
 }

@@ -85,11 +85,15 @@ INLINE float largest(Vec a) {
 
 // Always in the same order: halves onto each other.
 INLINE float sum(Vec a) {
+#if defined(RAMET_AVX512)
+    return _mm512_reduce_add_ps((__m512)a);
+#else
     float part[kLanes];
     std::memcpy(part, &a, sizeof a);
     for (int half = kLanes / 2; half > 0; half /= 2)
         for (int i = 0; i < half; ++i) part[i] += part[i + half];
     return part[0];
+#endif
 }
 
 // 2^t. Relative error at most 4e-7 for t in [-126, 127]; 0 below (and for -inf); NaN stays NaN; t must not exceed 127.

@@ -5,12 +5,12 @@
 
 namespace ramet {
 
-// out[r][j] (+)= sum over k of a[r][k] * b[k][j] for kN * kLanes columns; a row of `a` is contiguous, b's vector j of
-// step k (kPair elements of the sum) lies at b + j * group + k * step. Every element is summed in the order of k alone,
-// so its bits depend neither on kM nor on kN.
+// out[r][j] (+)= sum over k of a[r][k] * b[k][j] for kN * kLanes columns; step k (kPair elements of the sum) of a's row r
+// lies at a + r * a_row + k * a_step, of b's vector j at b + j * group + k * step. Every element is summed in the order
+// of k alone, so its bits depend neither on kM nor on kN.
 template <class E, int kM, int kN>
 void tile(const typename E::Type* a, int a_row, const typename E::Type* b, ptrdiff_t group, ptrdiff_t step, int n_steps,
-          float* out, int out_row, bool add) {
+          float* out, int out_row, bool add, ptrdiff_t a_step) {
     Vec sums[kM][kN];
 #pragma GCC unroll 8
     for (int r = 0; r < kM; ++r)
@@ -23,7 +23,7 @@ void tile(const typename E::Type* a, int a_row, const typename E::Type* b, ptrdi
 #pragma GCC unroll 8
         for (int r = 0; r < kM; ++r)
 #pragma GCC unroll 8
-            for (int j = 0; j < kN; ++j) sums[r][j] = E::dot(sums[r][j], a + r * a_row + k * E::kPair, column[j]);
+            for (int j = 0; j < kN; ++j) sums[r][j] = E::dot(sums[r][j], a + r * a_row + k * a_step, column[j]);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kM; ++r)
@@ -33,25 +33,28 @@ void tile(const typename E::Type* a, int a_row, const typename E::Type* b, ptrdi
 
 template <class E, int kM, int kN = kColumns>
 INLINE void tile_columns(const typename E::Type* a, int a_row, const typename E::Type* b, ptrdiff_t group,
-                         ptrdiff_t step, int n_steps, float* out, int out_row, bool add, int n_columns) {
+                         ptrdiff_t step, int n_steps, float* out, int out_row, bool add, int n_columns,
+                         ptrdiff_t a_step) {
     if constexpr (kN > 1)
         if (n_columns < kN)
-            return tile_columns<E, kM, kN - 1>(a, a_row, b, group, step, n_steps, out, out_row, add, n_columns);
-    tile<E, kM, kN>(a, a_row, b, group, step, n_steps, out, out_row, add);
+            return tile_columns<E, kM, kN - 1>(a, a_row, b, group, step, n_steps, out, out_row, add, n_columns, a_step);
+    tile<E, kM, kN>(a, a_row, b, group, step, n_steps, out, out_row, add, a_step);
 }
 
-// n_rows <= kRows rows times n_vectors vectors of columns. Rows of `a` and `out` up to kRows must exist.
+// n_rows <= kRows rows times n_vectors vectors of columns. Rows of `a` and `out` up to kRows must exist; a row of `a` is
+// contiguous unless a_step says otherwise.
 template <class E>
 void product(const typename E::Type* a, int a_row, int n_rows, const typename E::Type* b, ptrdiff_t group,
-             ptrdiff_t step, int n_steps, float* out, int out_row, bool add, int n_vectors) {
+             ptrdiff_t step, int n_steps, float* out, int out_row, bool add, int n_vectors,
+             ptrdiff_t a_step = E::kPair) {
     for (int j = 0; j < n_vectors; j += kColumns) {
         const auto* from = b + j * group;
         float* to = out + j * kLanes;
         int n = std::min(kColumns, n_vectors - j);
-        if (n_rows > 4) tile_columns<E, 6>(a, a_row, from, group, step, n_steps, to, out_row, add, n);
-        else if (n_rows > 2) tile_columns<E, 4>(a, a_row, from, group, step, n_steps, to, out_row, add, n);
-        else if (n_rows > 1) tile_columns<E, 2>(a, a_row, from, group, step, n_steps, to, out_row, add, n);
-        else tile_columns<E, 1>(a, a_row, from, group, step, n_steps, to, out_row, add, n);
+        if (n_rows > 4) tile_columns<E, 6>(a, a_row, from, group, step, n_steps, to, out_row, add, n, a_step);
+        else if (n_rows > 2) tile_columns<E, 4>(a, a_row, from, group, step, n_steps, to, out_row, add, n, a_step);
+        else if (n_rows > 1) tile_columns<E, 2>(a, a_row, from, group, step, n_steps, to, out_row, add, n, a_step);
+        else tile_columns<E, 1>(a, a_row, from, group, step, n_steps, to, out_row, add, n, a_step);
     }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from ctypes import c_float, c_int64
 
 import torch
@@ -11,14 +12,14 @@ from ramet.ops.norm import reference
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
-    """As `reference.rms_norm`. Rows of x may lie apart."""
+    """As `reference.rms_norm`. Rows and heads of x may lie apart."""
     found = _library_for(x)
-    if found is None or weight is None:
+    if found is None or x.dim() > 3:
         return reference.rms_norm(x, weight, eps)
-    x, weight = _rows(x), _weight(weight)
+    x, weight = _dense(x), None if weight is None else _weight(weight)
     out = torch.empty(x.shape, dtype=x.dtype)
     found.functions.ramet_rms_norm(
-        pointer(x), c_int64(x.stride(0)), pointer(weight), c_float(eps), pointer(out), *x.shape, *_how(x)
+        pointer(x), *_strides(x), _n_heads(x), pointer(weight), c_float(eps), pointer(out), *_size(x), *_how(x)
     )
     return out
 
@@ -36,13 +37,11 @@ def rotate(
     found = _library_for(qkv)
     if found is None:
         return reference.rotate(qkv, rotation, n_heads, n_kv_heads, q_norm, k_norm, eps)
-    qkv, rotation = _rows(qkv), rotation.float().contiguous()
+    qkv, rotation = _dense(qkv), rotation.float().contiguous()
     head_dim = qkv.shape[1] // (n_heads + 2 * n_kv_heads)
-    if 2 * rotation.shape[2] != head_dim:
-        return reference.rotate(qkv, rotation, n_heads, n_kv_heads, q_norm, k_norm, eps)
     q_norm, k_norm = (None if w is None else _weight(w) for w in (q_norm, k_norm))
     found.functions.ramet_rotate(
-        pointer(qkv), c_int64(qkv.stride(0)), pointer(rotation), n_heads, n_kv_heads, head_dim,
+        pointer(qkv), c_int64(qkv.stride(0)), pointer(rotation), n_heads, n_kv_heads, head_dim, rotation.shape[2],
         pointer(q_norm), pointer(k_norm), c_float(eps), len(qkv), *_how(qkv),
     )  # fmt: skip
     heads = qkv.unflatten(1, (n_heads + 2 * n_kv_heads, head_dim))
@@ -50,20 +49,44 @@ def rotate(
     return q, k, v
 
 
-rms_norm_gated = reference.rms_norm_gated
-sigmoid_mul = reference.sigmoid_mul
-
-
 def gated(gate_up: torch.Tensor, activation: str) -> torch.Tensor:
     """As `reference.gated`."""
     found = _library_for(gate_up)
-    if found is None or activation != "silu":
+    if found is None or activation not in ("silu", "gelu_tanh"):
         return reference.gated(gate_up, activation)
-    gate_up = _rows(gate_up)
+    gate_up = _dense(gate_up)
     n_rows, width = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty(n_rows, width, dtype=gate_up.dtype)
-    found.functions.ramet_silu_mul(
-        pointer(gate_up), c_int64(gate_up.stride(0)), pointer(out), n_rows, width, *_how(gate_up)
+    found.functions.ramet_gated(
+        pointer(gate_up), c_int64(gate_up.stride(0)), pointer(out), n_rows, width, int(activation == "gelu_tanh"),
+        *_how(gate_up),
+    )  # fmt: skip
+    return out
+
+
+def rms_norm_gated(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """As `reference.rms_norm_gated`. Rows and heads of x and gate may lie apart."""
+    found = _library_for(x)
+    if found is None or gate.dtype != x.dtype:
+        return reference.rms_norm_gated(x, gate, weight, eps)
+    x, gate, weight = _dense(x), _dense(gate), _weight(weight)
+    out = torch.empty(x.shape, dtype=x.dtype)
+    found.functions.ramet_rms_norm_gated(
+        pointer(x), *_strides(x), pointer(gate), *_strides(gate), _n_heads(x), pointer(weight), c_float(eps),
+        pointer(out), *_size(x), *_how(x),
+    )  # fmt: skip
+    return out
+
+
+def sigmoid_mul(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    """As `reference.sigmoid_mul`. Rows of x and gate may lie apart."""
+    found = _library_for(x)
+    if found is None or gate.dtype != x.dtype:
+        return reference.sigmoid_mul(x, gate)
+    x, gate = _dense(x), _dense(gate)
+    out = torch.empty(x.shape, dtype=x.dtype)
+    found.functions.ramet_sigmoid_mul(
+        pointer(x), c_int64(x.stride(0)), pointer(gate), c_int64(gate.stride(0)), pointer(out), *x.shape, *_how(x)
     )
     return out
 
@@ -72,8 +95,23 @@ def _library_for(x: torch.Tensor) -> Library | None:
     return library() if x.dtype in (torch.bfloat16, torch.float32) else None
 
 
-def _rows(x: torch.Tensor) -> torch.Tensor:
-    return x if x.stride(1) == 1 else x.contiguous()
+def _dense(x: torch.Tensor) -> torch.Tensor:
+    """The same, with numbers side by side along the last dimension."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _strides(x: torch.Tensor) -> tuple[c_int64, c_int64]:
+    """From row to row of [T, C] or [T, H, C], and from head to head."""
+    return c_int64(x.stride(0)), c_int64(x.stride(1) if x.dim() == 3 else 0)
+
+
+def _n_heads(x: torch.Tensor) -> int:
+    return x.shape[1] if x.dim() == 3 else 1
+
+
+def _size(x: torch.Tensor) -> tuple[int, int]:
+    """How many vectors x holds, and how long each is."""
+    return math.prod(x.shape[:-1]), x.shape[-1]
 
 
 def _weight(weight: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from torch.nn import functional
 def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
     """x / sqrt(mean(x^2) + eps) * weight (Zhang & Sennrich 2019), in float32, rounded once.
 
-    x [T, C], weight [C] float32; None is a weight of ones.
+    x [T, C] or [T, H, C], weight [C] float32; None is a weight of ones.
     """
     wide = x.float()
     wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)

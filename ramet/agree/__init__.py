@@ -1,0 +1,1 @@
+"""Two runs of the same rows, compared: what `ramet agree` computes."""

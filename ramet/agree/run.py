@@ -1,0 +1,78 @@
+"""A run: what one file of answers holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ramet.agree.answer import Answer
+from ramet.agree.lines import Advance, Identity, check_new, fault, read_objects
+from ramet.request import as_json
+
+REMEDY = "`ramet run` writes such files, and started again it finishes one that was cut off"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row's answers by question, or the error that it has instead. `asked` tells apart the lines it answers."""
+
+    identity: Identity
+    line: int
+    asked: str | None
+    answers: dict[str, Answer]
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The rows of a file by what they are known by, in its order, and the models that answered."""
+
+    path: Path
+    rows: dict[str, Row] = field(default_factory=dict)
+    models: list[str] = field(default_factory=list)
+
+    @property
+    def n_failed(self) -> int:
+        return sum(row.error is not None for row in self.rows.values())
+
+
+def read_run(path: Path, advance: Advance, *, by_line: bool = False) -> Run:
+    """All of a file. Raises InvalidRequest naming the line where it is not a run's output, or a row comes twice."""
+    run = Run(path)
+    for number, data in read_objects(path, advance, REMEDY):
+        row = _row(path, number, data, len(run.rows))
+        key = row.identity.key(by_line=by_line)
+        check_new(path, number, row.identity, run.rows[key].line if key in run.rows else None)
+        run.rows[key] = row
+        model = data.get("model")
+        if isinstance(model, str) and model not in run.models:
+            run.models.append(model)
+    return run
+
+
+def _row(path: Path, number: int, data: dict[str, Any], position: int) -> Row:
+    request = data.get("request")
+    asked = request.partition("-")[0] if isinstance(request, str) else None
+    index = data.get("index")  # which the answers of another program may lack
+    identity = Identity(data.get("id"), index if type(index) is int else position)
+    if data.get("error") is not None:
+        return Row(identity, number, asked, {}, _error_text(data["error"]))
+    answers = data.get("answers")
+    if not isinstance(answers, dict) or not answers:
+        raise fault(path, number, f"has neither `answers` nor an `error`; {REMEDY}")
+    return Row(identity, number, asked, {name: _answer(path, number, name, a) for name, a in answers.items()})
+
+
+def _answer(path: Path, number: int, name: str, data: Any) -> Answer:
+    try:
+        return Answer.parse(data)
+    except ValueError as error:
+        raise fault(path, number, f"the answer to {name!r} cannot be read: {error}; {REMEDY}") from error
+
+
+def _error_text(error: Any) -> str:
+    if isinstance(error, dict) and "message" in error:
+        message = as_json(error["message"])
+        return f"{error['field']}: {message}" if error.get("field") else message
+    return as_json(error)

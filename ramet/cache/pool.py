@@ -1,0 +1,44 @@
+"""Numbered places, counted by reference: pages of keys and values, slots of recurrent states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+
+class Pool:
+    """Places 0 to n - 1; one is free while nobody holds it."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self._free = list(range(n - 1, -1, -1))
+        self._references = np.zeros(n, np.int32)
+
+    @property
+    def n_free(self) -> int:
+        return len(self._free)
+
+    def take(self) -> int:
+        """A free place, held once."""
+        place = self._free.pop()
+        self._references[place] = 1
+        return place
+
+    def hold(self, places: Iterable[int]) -> None:
+        """One more reference to each."""
+        for place in places:
+            assert self._references[place] > 0
+            self._references[place] += 1
+
+    def drop(self, places: Iterable[int]) -> None:
+        """One reference less to each."""
+        for place in places:
+            self._references[place] -= 1
+            assert self._references[place] >= 0
+            if self._references[place] == 0:
+                self._free.append(place)
+
+    def shared(self, place: int) -> bool:
+        """Whether more than one holds it."""
+        return bool(self._references[place] > 1)

@@ -1,0 +1,150 @@
+"""Gemma 4: sliding and full layers with heads of different sizes, keys shared between layers, embeddings of each
+layer's own, experts beside the MLP; transformers' Gemma4ForCausalLM, and Gemma4UnifiedForCausalLM, whose layers are
+the same."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from ramet.config import layer_config
+from ramet.errors import CheckpointError
+from ramet.families.family import Family, Plan, Weight, outer_plan, prefix, products, require
+from ramet.layers.shape import AttentionShape, DenseExpertsShape, LayerShape, MLPShape, PerLayerShape, Shape
+
+_WINDOWED, _WHOLE = "sliding_attention", "full_attention"
+
+
+def gemma4_shape(config: Any) -> Shape:
+    """Reads transformers' Gemma4TextConfig or Gemma4UnifiedTextConfig."""
+    require(config, "hidden_activation", "gelu_pytorch_tanh")
+    require(config, "attention_bias", False)
+    require(config, "use_bidirectional_attention", None, "vision")  # the latter is about images alone
+    kinds = list(config.layer_types)
+    rotaries = tuple(sorted(set(kinds)))
+    if not set(rotaries) <= {_WINDOWED, _WHOLE}:
+        raise CheckpointError(f"config.json: layer_types has {' and '.join(rotaries)}; known are {_WINDOWED} and {_WHOLE}")
+    owners = _owners(kinds, len(kinds) - config.num_kv_shared_layers)
+    layers = [
+        LayerShape(_attention(config, kind, rotaries, owner), _mlp(config, owner), post_norms=True, scaled=True)
+        for kind, owner in zip(kinds, owners, strict=True)
+    ]
+    return Shape(
+        vocab_size=config.vocab_size, hidden_size=config.hidden_size, layers=tuple(layers), eps=config.rms_norm_eps,
+        max_positions=config.max_position_embeddings, rotaries=rotaries, embedding_scale=config.hidden_size**0.5,
+        softcap=config.final_logit_softcapping or 0.0, per_layer=_per_layer(config),
+    )  # fmt: skip
+
+
+def gemma4_plan(shape: Shape, names: Collection[str]) -> Plan:
+    """Parameters of the text model, which in a multimodal checkpoint stands inside another."""
+    plan, at = outer_plan(shape, names, None), prefix(names)
+    if shape.per_layer is not None:
+        n, hidden, size = len(shape.layers), shape.hidden_size, shape.per_layer.size
+        plan["per_layer_embedding"] = Weight((f"{at}embed_tokens_per_layer.weight",), (shape.per_layer.vocab_size, n * size))
+        plan["per_layer_model_proj"] = Weight((f"{at}per_layer_model_projection.weight",), (n * size, hidden))
+        plan["per_layer_norm"] = Weight((f"{at}per_layer_projection_norm.weight",), (size,))
+    for i, layer in enumerate(shape.layers):
+        own = _layer_plan(shape, layer, f"{at}layers.{i}")
+        plan.update({f"{i}.{name}": weight for name, weight in own.items()})
+    return plan
+
+
+def gemma4_idle(shape: Shape, names: Collection[str]) -> tuple[str, ...]:
+    """Keys and values of layers that read another's: published checkpoints have them, transformers drops them."""
+    shared = [i for i, layer in enumerate(shape.layers) if _mixer(layer).keys_of is not None]
+    parts = ("k_proj", "v_proj", "k_norm")
+    return tuple(f"{prefix(names)}layers.{i}.self_attn.{part}.weight" for i in shared for part in parts)
+
+
+def _owners(kinds: list[str], n_own: int) -> list[int | None]:
+    """For each layer the one whose keys it reads: the last of its type among the first `n_own`; None for these."""
+    last = {kind: i for i, kind in enumerate(kinds[:n_own])}
+    if missing := sorted(set(kinds) - set(last)):
+        listed = " or ".join(missing)
+        raise CheckpointError(f"config.json: num_kv_shared_layers leaves no layer of type {listed} with keys of its own")
+    return [None if i < n_own else last[kind] for i, kind in enumerate(kinds)]
+
+
+def _attention(config: Any, kind: str, rotaries: tuple[str, ...], owner: int | None) -> AttentionShape:
+    own, sliding = layer_config(config, kind), kind == _WINDOWED
+    return AttentionShape(
+        n_heads=config.num_attention_heads, n_kv_heads=own.num_key_value_heads, head_dim=own.head_dim, scale=1.0,
+        window=config.sliding_window if sliding else 0, rotary=rotaries.index(kind), qk_norm=True, unit_values=True,
+        keys_are_values=config.attention_k_eq_v and not sliding, keys_of=owner,
+    )  # fmt: skip
+
+
+def _mlp(config: Any, owner: int | None) -> MLPShape | DenseExpertsShape:
+    wide = config.use_double_wide_mlp and owner is not None
+    dense = MLPShape(config.intermediate_size * (2 if wide else 1), "gelu_tanh")
+    if not getattr(config, "enable_moe_block", False):
+        return dense
+    return DenseExpertsShape(dense, config.num_experts, config.top_k_experts, config.moe_intermediate_size)
+
+
+def _per_layer(config: Any) -> PerLayerShape | None:
+    size = getattr(config, "hidden_size_per_layer_input", None)
+    if not size:
+        return None
+    known = config.vocab_size_per_layer_input
+    if known < config.vocab_size:
+        raise CheckpointError(
+            f"config.json: vocab_size_per_layer_input is {known}, fewer than the {config.vocab_size} of vocab_size"
+        )
+    return PerLayerShape(known, size)
+
+
+def _layer_plan(shape: Shape, layer: LayerShape, at: str) -> Plan:
+    norms = {"input_norm": "input_layernorm", "mixer_post_norm": "post_attention_layernorm"}
+    norms |= {"mlp_norm": "pre_feedforward_layernorm", "mlp_post_norm": "post_feedforward_layernorm"}
+    plan = {name: Weight((f"{at}.{theirs}.weight",), (shape.hidden_size,)) for name, theirs in norms.items()}
+    plan["scale"] = Weight((f"{at}.layer_scalar",), (1,))
+    plan |= _attention_plan(shape, _mixer(layer), f"{at}.self_attn") | _mlp_plan(shape, layer, at)
+    if shape.per_layer is not None:
+        hidden, size = shape.hidden_size, shape.per_layer.size
+        plan["per_layer_gate"] = Weight((f"{at}.per_layer_input_gate.weight",), (size, hidden))
+        plan["per_layer_proj"] = Weight((f"{at}.per_layer_projection.weight",), (hidden, size))
+        plan["per_layer_post_norm"] = Weight((f"{at}.post_per_layer_input_norm.weight",), (hidden,))
+    return plan
+
+
+def _attention_plan(shape: Shape, mixer: AttentionShape, at: str) -> Plan:
+    wide, narrow = mixer.n_heads * mixer.head_dim, mixer.n_kv_heads * mixer.head_dim
+    sizes = {"q_proj": (("q_proj",), wide, shape.hidden_size), "o_proj": (("o_proj",), shape.hidden_size, wide)}
+    norms = ["q_norm"]
+    if mixer.keys_of is None:
+        parts = ("k_proj",) if mixer.keys_are_values else ("k_proj", "v_proj")
+        sizes["kv_proj"] = parts, len(parts) * narrow, shape.hidden_size
+        norms.append("k_norm")
+    return products(at, sizes) | {name: Weight((f"{at}.{name}.weight",), (mixer.head_dim,)) for name in norms}
+
+
+def _mlp_plan(shape: Shape, layer: LayerShape, at: str) -> Plan:
+    hidden, mlp = shape.hidden_size, layer.mlp
+    dense = mlp.dense if isinstance(mlp, DenseExpertsShape) else mlp
+    assert isinstance(dense, MLPShape)
+    sizes = {"gate_up_proj": (("gate_proj", "up_proj"), 2 * dense.size, hidden), "down_proj": (("down_proj",), hidden, dense.size)}
+    plan = products(f"{at}.mlp", sizes)
+    if not isinstance(mlp, DenseExpertsShape):
+        return plan
+    n, size = mlp.n_experts, mlp.size
+    plan["router"] = Weight((f"{at}.router.proj.weight",), (n, hidden))
+    plan["router_scale"] = Weight((f"{at}.router.scale",), (hidden,))
+    plan["expert_scale"] = Weight((f"{at}.router.per_expert_scale",), (n,))
+    plan["gate_up_experts"] = Weight((f"{at}.experts.gate_up_proj",), (n, 2 * size, hidden))
+    plan["down_experts"] = Weight((f"{at}.experts.down_proj",), (n, hidden, size))
+    norms = {"dense_post_norm": "post_feedforward_layernorm_1", "experts_post_norm": "post_feedforward_layernorm_2"}
+    norms["experts_norm"] = "pre_feedforward_layernorm_2"
+    return plan | {name: Weight((f"{at}.{theirs}.weight",), (hidden,)) for name, theirs in norms.items()}
+
+
+def _mixer(layer: LayerShape) -> AttentionShape:
+    assert isinstance(layer.mixer, AttentionShape)
+    return layer.mixer
+
+
+FAMILY = Family(
+    shape=gemma4_shape, plan=gemma4_plan, idle=gemma4_idle,
+    unused=("model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio.", "model.vision_embedder."),
+)  # fmt: skip

@@ -1,0 +1,121 @@
+"""Qwen3.5: three layers of Gated DeltaNet to one of gated attention; transformers' Qwen3_5ForCausalLM, and the text
+model of Qwen3_5ForConditionalGeneration.
+
+Its rotary embedding has three axes, for images. A text's positions are the same on all of them, which makes it the
+plain one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from typing import Any
+
+import torch
+
+from ramet.errors import CheckpointError
+from ramet.families.family import Family, Plan, Weight, add_one, mlp_plan, outer_plan, prefix, products, require
+from ramet.layers.shape import AttentionShape, DeltaShape, ExpertsShape, LayerShape, MLPShape, Shape
+
+UNUSED = ("model.visual.", "mtp.")  # the tower for images, and the head for speculation
+
+
+def hybrid_shape(config: Any, mlp: MLPShape | ExpertsShape) -> Shape:
+    """The keys that transformers' Qwen3_5TextConfig and Qwen3_5MoeTextConfig share."""
+    require(config, "hidden_act", "silu")
+    require(config, "attn_output_gate", True)  # published configurations say it; transformers knows no other
+    mixers = {"linear_attention": _delta(config), "full_attention": _attention(config)}
+    if unknown := sorted(set(config.layer_types) - set(mixers)):
+        raise CheckpointError(f"config.json: unknown layer_types {unknown}; {config.model_type} has {list(mixers)}")
+    return Shape(
+        vocab_size=config.vocab_size, hidden_size=config.hidden_size,
+        layers=tuple(LayerShape(mixers[kind], mlp) for kind in config.layer_types), eps=config.rms_norm_eps,
+        max_positions=config.max_position_embeddings,
+    )  # fmt: skip
+
+
+def hybrid_plan(shape: Shape, names: Collection[str]) -> Plan:
+    """Embedding, head, norms and mixers: all but the layers' MLPs."""
+    plan = outer_plan(shape, names, add_one)
+    for i, layer in enumerate(shape.layers):
+        at = f"{prefix(names)}layers.{i}"
+        own = {
+            "input_norm": Weight((f"{at}.input_layernorm.weight",), (shape.hidden_size,), add_one),
+            "mlp_norm": Weight((f"{at}.post_attention_layernorm.weight",), (shape.hidden_size,), add_one),
+            **_mixer_plan(shape.hidden_size, layer.mixer, at),
+        }
+        plan.update({f"{i}.{name}": weight for name, weight in own.items()})
+    return plan
+
+
+def _dense_shape(config: Any) -> Shape:
+    return hybrid_shape(config, MLPShape(config.intermediate_size))
+
+
+def _dense_plan(shape: Shape, names: Collection[str]) -> Plan:
+    plan = hybrid_plan(shape, names)
+    for i, layer in enumerate(shape.layers):
+        own = mlp_plan(shape, layer, f"{prefix(names)}layers.{i}")
+        plan.update({f"{i}.{name}": weight for name, weight in own.items()})
+    return plan
+
+
+def _attention(config: Any) -> AttentionShape:
+    return AttentionShape(
+        n_heads=config.num_attention_heads, n_kv_heads=config.num_key_value_heads, head_dim=config.head_dim,
+        scale=config.head_dim**-0.5, bias=bool(config.attention_bias), qk_norm=True, gated=True,
+    )  # fmt: skip
+
+
+def _delta(config: Any) -> DeltaShape:
+    n_keys, n_values = config.linear_num_key_heads, config.linear_num_value_heads
+    if n_values % n_keys:
+        raise CheckpointError(
+            f"config.json: linear_num_value_heads {n_values} is no multiple of linear_num_key_heads {n_keys}"
+        )
+    return DeltaShape(
+        n_key_heads=n_keys, n_value_heads=n_values, key_dim=config.linear_key_head_dim,
+        value_dim=config.linear_value_head_dim, conv_width=config.linear_conv_kernel_dim,
+    )  # fmt: skip
+
+
+def _mixer_plan(hidden: int, mixer: AttentionShape | DeltaShape, at: str) -> Plan:
+    if isinstance(mixer, DeltaShape):
+        return _delta_plan(hidden, mixer, f"{at}.linear_attn")
+    return _attention_plan(hidden, mixer, f"{at}.self_attn")
+
+
+def _attention_plan(hidden: int, mixer: AttentionShape, at: str) -> Plan:
+    wide, narrow = mixer.n_heads * mixer.head_dim, mixer.n_kv_heads * mixer.head_dim
+    sizes = {
+        "q_proj": (("q_proj",), 2 * wide, hidden),
+        "kv_proj": (("k_proj", "v_proj"), 2 * narrow, hidden),
+        "o_proj": (("o_proj",), hidden, wide),
+    }
+    plan = products(at, sizes, bias=mixer.bias)
+    for name in ("q_proj", "q_proj_bias") if mixer.bias else ("q_proj",):
+        plan[name] = Weight(plan[name].parts, plan[name].shape, partial(gates_last, mixer.n_heads))
+    for name in ("q_norm", "k_norm"):
+        plan[name] = Weight((f"{at}.{name}.weight",), (mixer.head_dim,), add_one)
+    return plan
+
+
+def _delta_plan(hidden: int, mixer: DeltaShape, at: str) -> Plan:
+    n_values = mixer.n_value_heads * mixer.value_dim
+    parts = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
+    n_in = mixer.n_channels + n_values + 2 * mixer.n_value_heads
+    return {
+        **products(at, {"in_proj": (parts, n_in, hidden), "o_proj": (("out_proj",), hidden, n_values)}),
+        "conv": Weight((f"{at}.conv1d.weight",), (mixer.n_channels, 1, mixer.conv_width)),
+        "a_log": Weight((f"{at}.A_log",), (mixer.n_value_heads,)),
+        "dt_bias": Weight((f"{at}.dt_bias",), (mixer.n_value_heads,)),
+        "value_norm": Weight((f"{at}.norm.weight",), (mixer.value_dim,)),
+    }
+
+
+def gates_last(n_heads: int, weight: torch.Tensor) -> torch.Tensor:
+    """Rows that are, head by head, a query's and its gate's, as all queries' and then all gates'."""
+    return weight.unflatten(0, (n_heads, 2, -1)).transpose(0, 1).flatten(0, 2).contiguous()
+
+
+FAMILY = Family(shape=_dense_shape, plan=_dense_plan, unused=UNUSED)

@@ -1,0 +1,45 @@
+"""Qwen3.5-MoE: Qwen3.5's layers with experts for an MLP; transformers' Qwen3_5MoeForCausalLM, and the text model of
+Qwen3_5MoeForConditionalGeneration."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from ramet.errors import CheckpointError
+from ramet.families.experts import experts_plan
+from ramet.families.family import Family, Plan, prefix, products, require
+from ramet.families.qwen3_5 import UNUSED, hybrid_plan, hybrid_shape
+from ramet.layers.shape import ExpertsShape, Shape
+
+
+def _shape(config: Any) -> Shape:
+    require(config, "norm_topk_prob", True)
+    require(config, "mlp_only_layers", [], None)
+    n_experts, n_chosen = config.num_experts, config.num_experts_per_tok
+    if not 0 < n_chosen <= n_experts:
+        raise CheckpointError(f"config.json: num_experts_per_tok is {n_chosen}, of num_experts {n_experts}")
+    size, shared = config.moe_intermediate_size, config.shared_expert_intermediate_size
+    return hybrid_shape(config, ExpertsShape(n_experts, n_chosen, size, shared))
+
+
+def _plan(shape: Shape, names: Collection[str]) -> Plan:
+    plan = hybrid_plan(shape, names)
+    for i, layer in enumerate(shape.layers):
+        assert isinstance(layer.mlp, ExpertsShape)
+        own = _mlp_plan(layer.mlp, shape.hidden_size, f"{prefix(names)}layers.{i}.mlp", names)
+        plan.update({f"{i}.{name}": weight for name, weight in own.items()})
+    return plan
+
+
+def _mlp_plan(mlp: ExpertsShape, hidden: int, at: str, names: Collection[str]) -> Plan:
+    sizes = {
+        "router": (("gate",), mlp.n_experts, hidden),
+        "gate_up_proj": (("shared_expert.gate_proj", "shared_expert.up_proj"), 2 * mlp.shared_size, hidden),
+        "down_proj": (("shared_expert.down_proj",), hidden, mlp.shared_size),
+        "shared_gate": (("shared_expert_gate",), 1, hidden),
+    }
+    return {**products(at, sizes), **experts_plan(f"{at}.experts", mlp.n_experts, mlp.size, hidden, names)}
+
+
+FAMILY = Family(shape=_shape, plan=_plan, unused=UNUSED)

@@ -1,0 +1,65 @@
+"""Token embeddings that each layer has of its own, as Gemma 3n and Gemma 4 have them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from ramet.layers.output import Output
+from ramet.layers.run import Run
+from ramet.ops import Linear, Ops
+from ramet.round import Queries, Stream
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PerLayerPart:
+    """What some layers, one behind the other, are given of each row: table [V, L * P] and proj [L * P, C] have the
+    parts of these layers alone."""
+
+    table: torch.Tensor
+    proj: Linear
+    norm: torch.Tensor
+    hidden_size: int
+    eps: float
+    ops: Ops
+
+    def __call__(self, tokens: torch.Tensor, x: torch.Tensor) -> list[torch.Tensor]:
+        """tokens [N] and their embeddings x [N, C]; for each layer [N, P]. Rounded where transformers rounds."""
+        size = len(self.norm)
+        known = self.table[tokens.long()]
+        known = known * torch.tensor(size**0.5, dtype=known.dtype)
+        context = self.proj(x) * self.hidden_size**-0.5
+        context = self.ops.rms_norm(context.view(-1, size), self.norm, self.eps).view(known.shape)
+        return list(((context + known) * 2**-0.5).unflatten(1, (-1, size)).unbind(1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PerLayerInputs:
+    """What every layer is given: `every` for the layers whose MLPs work on all rows, None where there are none, and
+    `read` for those behind, on the rows that are read alone."""
+
+    every: PerLayerPart | None
+    read: PerLayerPart
+
+    def __call__(self, stream: Stream, x: torch.Tensor) -> Sequence[torch.Tensor]:
+        """x [T, C], the embeddings of the stream; for each layer [N, P], of the rows on which its MLP works."""
+        inputs = [] if self.every is None else self.every(stream.tokens, x)
+        rows = stream.read.rows.long()
+        return [*inputs, *self.read(stream.tokens[rows], x[rows])] if len(rows) else inputs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PerLayer:
+    """Joins layer number `layer`'s own embedding to what its MLP left: gate [P, C], and the output's product [C, P]."""
+
+    layer: int
+    gate: Linear
+    output: Output
+
+    def __call__(self, x: torch.Tensor, run: Run, queries: Queries) -> torch.Tensor:
+        """x [N, C], the rows of `queries`; returns [N, C]."""
+        opened = functional.gelu(self.gate(x), approximate="tanh")
+        return self.output(opened * run.per_layer[self.layer], x)

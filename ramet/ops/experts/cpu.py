@@ -1,0 +1,60 @@
+"""A layer's experts on the CPU: one call of a compiled kernel on weights packed once at load, or the reference's torch.
+
+The kernel reads the weights of each expert that is chosen once. A row's bits depend on that row alone: each number is
+summed in the order of its terms, and a row's experts in ascending order, whatever other rows are in the call.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ramet.ops.experts import reference
+from ramet.ops.native import Library, library, pointer
+
+_ACTIVATIONS = ("silu", "gelu_tanh")  # by the kernel's numbers
+
+
+def pack(gate_up: torch.Tensor, down: torch.Tensor, activation: str) -> PackedExperts | reference.PlainExperts:
+    """As `reference.pack`. What is returned does not hold the weights, unless there is no kernel for their dtype."""
+    found = library()
+    if found is None or activation not in _ACTIVATIONS or not packs(found, gate_up.dtype):
+        return reference.pack(gate_up, down, activation)
+    return PackedExperts(found, gate_up, down, activation)
+
+
+def packs(found: Library, dtype: torch.dtype) -> bool:
+    """Whether there is a kernel: not where bfloat16 would have to be widened, for experts take most of a model's
+    memory."""
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and found.isa == "avx512-bf16")
+
+
+class PackedExperts:
+    """As `reference.PlainExperts`, of weights in the kernel's own layout."""
+
+    def __init__(self, found: Library, gate_up: torch.Tensor, down: torch.Tensor, activation: str) -> None:
+        self._functions, self._sizes = found.functions, (len(down), down.shape[2], down.shape[1])
+        self._dtype, self._activation = down.dtype, _ACTIVATIONS.index(activation)
+        n_bytes = torch.empty(2, dtype=torch.int64)
+        self._functions.ramet_experts_sizes(*self._sizes, self._is_bf16, pointer(n_bytes))
+        self._gate_up, self._down = (torch.empty(n, dtype=torch.uint8) for n in n_bytes.tolist())
+        gate_up, down = gate_up.detach().contiguous(), down.detach().contiguous()
+        self._functions.ramet_experts_pack(
+            pointer(gate_up), pointer(down), *self._sizes, pointer(self._gate_up), pointer(self._down),
+            self._is_bf16, torch.get_num_threads(),
+        )  # fmt: skip
+
+    def __call__(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        assert x.dtype == self._dtype
+        x, chosen, weights = x.contiguous(), chosen.contiguous(), weights.contiguous()
+        assert chosen.dtype == torch.int64
+        assert weights.dtype == torch.float32
+        out = torch.empty(x.shape, dtype=x.dtype)
+        self._functions.ramet_experts(
+            pointer(x), pointer(chosen), pointer(weights), pointer(self._gate_up), pointer(self._down), *self._sizes,
+            *chosen.shape, self._activation, pointer(out), self._is_bf16, torch.get_num_threads(),
+        )  # fmt: skip
+        return out
+
+    @property
+    def _is_bf16(self) -> int:
+        return int(self._dtype == torch.bfloat16)

@@ -1,0 +1,95 @@
+// The causal convolution over a stream of trees; the contract is ops/conv/reference.py.
+#include <vector>
+
+#include "activation.h"
+
+namespace ramet {
+namespace {
+
+constexpr int kTileRows = 64, kTileChannels = 512;  // four rows of a tile and its weights stay in the first cache
+
+struct Call {
+    const void* x;
+    const float* weight;  // [width][n_channels], the oldest row's first
+    void *out, *window;
+    const int32_t *starts, *lengths, *parents, *from, *to;
+    int64_t x_stride, slot_stride;
+    int32_t n_pieces, width, n_channels, is_bf16, n_threads;
+};
+
+struct Tile {
+    int piece, first, count;
+};
+
+// Row i of a piece, or before it (i >= 1 - width): its parent's last rows, and so on up to what a slot holds, or zeros.
+template <class S>
+const S* input(const Call& call, const S* zeros, int piece, int i) {
+    for (; i < 0 && call.from[piece] < 0; i += call.lengths[piece]) {
+        piece = call.parents[piece];
+        if (piece < 0) return zeros;
+    }
+    if (i >= 0) return static_cast<const S*>(call.x) + (call.starts[piece] + i) * call.x_stride;
+    const S* window = static_cast<const S*>(call.window) + call.from[piece] * call.slot_stride;
+    return window + (ptrdiff_t)(call.width - 1 + i) * call.n_channels;
+}
+
+template <class S, int kWidth>
+INLINE void convolve(const Call& call, const S* const (&x)[kWidth], S* out, int begin, int end) {
+    for (int c = begin; c < end; c += kLanes) {
+        Vec total = Vec{};
+#pragma GCC unroll 8
+        for (int j = 0; j < kWidth; ++j)
+            total += load(x[j] + c) * load(call.weight + (ptrdiff_t)j * call.n_channels + c);
+        store(out + c, silu(total));
+    }
+}
+
+template <class S, int kWidth>
+void convolve(const Call& call, const S* zeros, const Tile& tile, int begin, int end) {
+    const S* x[kWidth];
+    for (int j = 0; j < kWidth - 1; ++j) x[j + 1] = input(call, zeros, tile.piece, tile.first + j + 1 - kWidth);
+    for (int i = tile.first; i < tile.first + tile.count; ++i) {
+        for (int j = 0; j < kWidth - 1; ++j) x[j] = x[j + 1];
+        x[kWidth - 1] = input(call, zeros, tile.piece, i);
+        convolve<S, kWidth>(call, x, static_cast<S*>(call.out) + (ptrdiff_t)(call.starts[tile.piece] + i) * call.n_channels,
+                            begin, end);
+    }
+}
+
+template <class S>
+void keep_windows(const Call& call, const S* zeros) {
+    for (int piece = 0; piece < call.n_pieces; ++piece) {
+        if (call.to[piece] < 0) continue;
+        S* to = static_cast<S*>(call.window) + call.to[piece] * call.slot_stride;
+        for (int j = 1 - call.width; j < 0; ++j, to += call.n_channels)
+            std::memcpy(to, input(call, zeros, piece, call.lengths[piece] + j), call.n_channels * sizeof(S));
+    }
+}
+
+template <class S>
+void run(const Call& call) {
+    std::vector<Tile> tiles;
+    for (int piece = 0; piece < call.n_pieces; ++piece)
+        for (int i = 0; i < call.lengths[piece]; i += kTileRows)
+            tiles.push_back({piece, i, std::min(kTileRows, call.lengths[piece] - i)});
+    const std::vector<S> zeros(call.n_channels);
+    const int n_blocks = divide_up(call.n_channels, kTileChannels), n = (int)tiles.size() * n_blocks;
+#pragma omp parallel for num_threads(call.n_threads) schedule(dynamic, 1) if (n > 1)
+    for (int i = 0; i < n; ++i) {
+        const Tile& tile = tiles[i / n_blocks];
+        int begin = i % n_blocks * kTileChannels, end = std::min(begin + kTileChannels, call.n_channels);
+        if (call.width == 2) convolve<S, 2>(call, zeros.data(), tile, begin, end);
+        else if (call.width == 3) convolve<S, 3>(call, zeros.data(), tile, begin, end);
+        else convolve<S, 4>(call, zeros.data(), tile, begin, end);
+    }
+    keep_windows<S>(call, zeros.data());
+}
+
+}  // namespace
+}  // namespace ramet
+
+// `width` is 2, 3 or 4, n_channels a multiple of 16.
+extern "C" void ramet_causal_conv(const ramet::Call* call) {
+    if (call->is_bf16) ramet::run<ramet::bf16>(*call);
+    else ramet::run<float>(*call);
+}

@@ -1,0 +1,65 @@
+"""A SentencePiece vocabulary of a GGUF file (`tokenizer.ggml.model` "llama") as byte-pair merges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers
+
+from ramet.errors import CheckpointError
+
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # of gguf.TokenType
+_SPACE = "▁"
+
+
+def spm_tokenizer(metadata: Mapping[str, Any], where: str) -> tuple[tokenizers.Tokenizer, list[str]]:
+    """The tokenizer, and its vocabulary as it spells it. `where` names the file in errors. Raises CheckpointError.
+
+    SentencePiece joins the two neighbours whose piece has the highest score, the leftmost of equal ones. As merges
+    these are all the ways to cut a piece in two, the highest score first; transformers derives the same from the file.
+    """
+    types, scores = (metadata.get(f"tokenizer.ggml.{key}", []) for key in ("token_type", "scores"))
+    tokens = [_spelled(token) for token in metadata["tokenizer.ggml.tokens"]]
+    if not len(tokens) == len(types) == len(scores):
+        raise CheckpointError(f"{where}: tokenizer.ggml.scores or token_type do not fit its tokens; convert it again")
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    unknown = tokens[metadata.get("tokenizer.ggml.unknown_token_id", 0)]
+    merges = list(_merges(vocabulary, [tokens[i] for i in _order(types, scores)]))
+    full = tokenizers.Tokenizer(
+        models.BPE(vocab=vocabulary, merges=merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
+    )
+    spaces = normalizers.Replace(" ", _SPACE)
+    steps: list[decoders.Decoder] = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    if metadata.get("tokenizer.ggml.add_space_prefix", True):
+        full.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), spaces])
+        steps.append(decoders.Strip(" ", 1, 0))
+    else:
+        full.normalizer = spaces
+    full.decoder = decoders.Sequence(steps)
+    full.add_tokens([
+        AddedToken(token, normalized=False, special=kind != _USER_DEFINED)
+        for token, kind in zip(tokens, types, strict=True)
+        if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED) and token.strip(_SPACE)  # runs of spaces come of merges
+    ])
+    return full, tokens
+
+
+def _spelled(token: str) -> str:
+    """Converters write runs of spaces as such, and all other pieces as SentencePiece does."""
+    return token.replace(" ", _SPACE) if token.isspace() else token
+
+
+def _order(types: Sequence[int], scores: Sequence[float]) -> list[int]:
+    """Ids of the pieces that text may be joined to, in the order in which they are preferred. User-defined ones, whose
+    scores mean nothing, are taken whole before all others."""
+    pieces = [i for i, kind in enumerate(types) if kind in (_NORMAL, _USER_DEFINED)]
+    return sorted(pieces, key=lambda i: (types[i] == _NORMAL, -scores[i] if types[i] == _NORMAL else 0.0))
+
+
+def _merges(vocabulary: Mapping[str, int], pieces: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for piece in pieces:
+        for cut in range(len(piece) - 1, 0, -1):
+            if (left := piece[:cut]) in vocabulary and (right := piece[cut:]) in vocabulary:
+                yield left, right
