@@ -11,9 +11,9 @@ from transformers import (
     Gemma4TextConfig,
     LlamaConfig,
     PreTrainedModel,
-    Qwen3Config,
     Qwen3_5MoeTextConfig,
     Qwen3_5TextConfig,
+    Qwen3Config,
 )
 
 from ramet.cache.kv import KeyValue
@@ -53,7 +53,8 @@ CONFIGS = {  # by a name of ours: a family may have several
         },
     ),
     "gemma4": Gemma4TextConfig(
-        **_GEMMA4 | {"num_hidden_layers": 5}, layer_types=["sliding_attention", "full_attention"] * 2 + ["full_attention"],
+        **_GEMMA4 | {"num_hidden_layers": 5},
+        layer_types=["sliding_attention", "full_attention"] * 2 + ["full_attention"],
         num_kv_shared_layers=3, use_double_wide_mlp=True, hidden_size_per_layer_input=16,
     ),
     "gemma4-moe": Gemma4TextConfig(

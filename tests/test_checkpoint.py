@@ -365,7 +365,7 @@ def test_local_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CheckpointError, match=r"config\.json is no \.gguf file"):
         locate(tmp_path / "config.json")
     for absent in ("nothing", "./owner/name", str(tmp_path / "gone"), tmp_path / "gone", "a/b/c"):
-        with pytest.raises(CheckpointError, match=r"no file or directory, no packaged model \(smollm2\)"):
+        with pytest.raises(CheckpointError, match=r"no file or directory, no packaged model \(smollm2, gemma3-270m\)"):
             locate(absent)
 
 

@@ -123,6 +123,12 @@ def test_clear_while_writing_leaves_nothing(disks: Open, monkeypatch: pytest.Mon
     assert (there(disk), files(tmp_path)) == (set(), [])
 
 
+def test_an_entry_cleared_before_the_thread_came_to_it_is_not_written(disks: Open, tmp_path: Path) -> None:
+    disk = disks()
+    disk._store(Directory(tmp_path, "model").name(key(1)), entry(1))
+    assert (there(disk), files(tmp_path)) == (set(), [])
+
+
 def test_names_are_for_people_and_fan_out(disks: Open, tmp_path: Path) -> None:
     disk = disks(identity="smollm2, bfloat16, 32 tokens a page")
     disk.put(bytes(range(20)), entry(0))

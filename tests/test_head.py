@@ -11,7 +11,7 @@ import torch
 from ramet.ops import native
 from ramet.ops.head import cpu, reference
 from ramet.round import Stream, Unit, pack
-from ramet.tree import Read, Segment, Tree
+from ramet.tree import IntArray, Read, Segment, Tree
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-5}  # sums are float32 in both
 
@@ -42,8 +42,12 @@ def reading(rng: np.random.Generator, rows: int, vocab_size: int, *, normalize: 
     return pack([Unit(tree, none, 0, none)]).on(torch.device("cpu"))
 
 
-def expected(hidden: torch.Tensor, weight: torch.Tensor, stream: Stream) -> tuple[torch.Tensor, torch.Tensor]:
+def expected(
+    hidden: torch.Tensor, weight: torch.Tensor, stream: Stream, softcap: float = 0.0
+) -> tuple[torch.Tensor, torch.Tensor]:
     logits = hidden.double() @ weight.double().T
+    if softcap:
+        logits = softcap * torch.tanh(logits / softcap)
     row = torch.repeat_interleave(stream.read_index.long(), stream.offsets.diff().long())
     norms = logits.logsumexp(-1).masked_fill(stream.normalize == 0, torch.nan)
     return logits[row, stream.columns.long()], norms[stream.read_index.long()]
@@ -112,12 +116,65 @@ def test_preparing_copies_nothing() -> None:
     assert cpu.prepare(weight).weight.data_ptr() == weight.data_ptr()
 
 
-def test_bits_depend_neither_on_threads_nor_on_other_rows(path: str) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("softcap", [30.0, 1.5])
+def test_softcap(dtype: torch.dtype, softcap: float) -> None:
+    """Logits from far below the cap to far above it, of one product each, so that they are exact to rounding."""
+    stream = reading(np.random.default_rng(6), 40, 5000, normalize=1.0)
+    hidden, weight = torch.randn(40, 1).to(dtype), torch.randn(5000, 1).to(dtype)
+    hidden *= torch.logspace(-4, 2, 40)[:, None].to(dtype)
+    wanted = expected(hidden, weight, stream, softcap)
+    for read in (cpu.read, reference.read):
+        found = read(hidden, cpu.prepare(weight), stream, softcap)
+        assert float(found[0].abs().max()) <= softcap
+        for a, b in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a.double(), b, rtol=2e-6, atol=1e-30)
+
+
+def test_softcap_of_nan_and_infinity() -> None:
+    stream = reading(np.random.default_rng(7), 3, 50, normalize=1.0)
+    hidden = torch.tensor([[1.0], [torch.nan], [3e38]]) * torch.tensor([1.0, 0.0, 0.0, 0.0])
+    weight = torch.full((50, 4), 2.0)
+    logits, norms = cpu.read(hidden, cpu.prepare(weight), stream, 30.0)
+    rows = torch.repeat_interleave(stream.read_index, stream.offsets.diff())
+    assert torch.equal(logits.isnan(), rows == 1)
+    assert torch.equal(norms.isnan(), stream.read_index == 1)
+    assert bool((logits[rows == 2] == 30.0).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("softcap", [0.0, 30.0])
+@pytest.mark.parametrize("width", [66, 130])
+def test_bits_of_a_row_depend_on_no_other_row(dtype: torch.dtype, softcap: float, width: int) -> None:
+    """Every number of rows up to 200 among others, in any order."""
+    rng = np.random.default_rng(8)
+    hidden, weight = torch.randn(200, width).to(dtype), torch.randn(9000, width).to(dtype)
+    columns, vocabulary = rng.integers(0, 9000, (200, 3)).astype(np.int32), cpu.prepare(weight)
+
+    def read(rows: IntArray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits [rows, 3] and norms of some rows, in their order."""
+        reads = [Read(columns[row], i) for i, row in enumerate(rows)]
+        stream = pack([Unit(Tree.of([Segment(np.zeros(len(rows), np.int32), reads=reads)]))]).on(torch.device("cpu"))
+        logits, norms = cpu.read(hidden[rows], vocabulary, stream, softcap)
+        return logits.view(-1, 3), norms
+
+    logits, norms = read(np.arange(200, dtype=np.int32))
+    assert bool(norms.isfinite().all())
+    for n in (1, 1, 2, 3, 5, 6, 7, 12, 13, 16, 17, 31, 64, 65, 100, 199, 200):
+        rows = rng.permutation(200)[:n].astype(np.int32)
+        found = read(rows)
+        assert torch.equal(found[0], logits[rows])
+        assert torch.equal(found[1], norms[rows])
+
+
+def test_bits_do_not_depend_on_threads(path: str) -> None:
     found = native.library()
     if path != "compiled" or found is None:
-        pytest.skip("torch's products promise neither")
+        pytest.skip("torch's products do not promise it")
     hidden, weight = torch.randn(70, 66).bfloat16(), torch.randn(9000, 66).bfloat16()
-    one = cpu.logsumexp(found, hidden, weight)
+    row, entries = torch.zeros(4000, dtype=torch.int32), torch.arange(4000, dtype=torch.int32)
+    one = cpu.logsumexp(found, hidden, weight), cpu.columns(found, hidden, weight, row, entries)
     torch.set_num_threads(2)
-    assert torch.equal(cpu.logsumexp(found, hidden, weight), one)
-    assert torch.equal(cpu.logsumexp(found, hidden[40:43].contiguous(), weight), one[40:43])
+    two = cpu.logsumexp(found, hidden, weight), cpu.columns(found, hidden, weight, row, entries)
+    assert torch.equal(one[0], two[0])
+    assert torch.equal(one[1], two[1])

@@ -118,3 +118,52 @@ def test_random_submit_run_fail_and_cancel_ends_with_every_page_free(seed: int) 
     assert pages.n_free + pages.n_indexed == pages.n_pages
     pages.clear()
     assert pages.n_free == pages.n_pages
+
+
+def forked(trunk: np.ndarray, *branches: int, salt: str = "") -> Job:  # type: ignore[type-arg]
+    read = [Segment(np.array([b, b + 1]), 0, reads=[Read([b])]) for b in branches]
+    return Job(Tree.of([Segment(trunk), *read]), Future(), n_keep=len(trunk), salt=salt)
+
+
+def test_jobs_of_one_round_share_an_equal_trunk() -> None:
+    pages = Pages(50, 8)
+    scheduler = Scheduler(pages, 200)
+    trunk = np.arange(32)
+    jobs = [forked(trunk, 40, 50), forked(trunk, 60), forked(trunk[:31], 70), forked(trunk, 80, salt="other")]
+    for job in jobs:
+        scheduler.add(job)
+    batch = scheduler.next()
+    assert [unit.tree.n_tokens for unit in batch.units] == [32 + 3 * 2, 31 + 2, 32 + 2]
+    assert batch.n_tokens == 38 + 33 + 34
+    done = scheduler.commit(batch, marked(batch))
+    assert done == jobs
+    assert [job.reads.logits.tolist() for job in jobs] == [[40, 50], [60], [70], [80]]
+    assert pages.n_free + pages.n_indexed == 50
+
+
+def test_a_job_waits_for_a_trunk_that_another_is_computing() -> None:
+    pages = Pages(100, 8)
+    scheduler = Scheduler(pages, 128)
+    trunk = np.arange(400)
+    first, second, third = forked(trunk, 7), forked(trunk, 9), forked(np.arange(1000, 1040), 3)
+    for job in (first, second, third):
+        scheduler.add(job)
+    rounds = drain(scheduler)
+    assert sum(n for r in rounds for _, n in r) == 400 + 2 + 2 + 42  # the trunk once
+    assert second.n_cached == 400
+    assert rounds.index([r for r in rounds if (0, 42) in r][0]) < len(rounds) - 1  # the third overtakes the second
+
+
+def test_checkpoints_are_kept_where_marks_are_and_found_again() -> None:
+    pages = Pages(50, 8, n_states=8)
+    scheduler = Scheduler(pages, 200, grain=8)
+    tokens = np.arange(40)
+    scheduler.add(Job(Tree.of([Segment(tokens, reads=[Read([1])])]), Future(), n_keep=32, marks=(16, 32)))
+    batch = scheduler.next()
+    assert [(row, slot) for row, slot in batch.units[0].leaves.tolist()] == [(15, 0), (31, 1)]
+    scheduler.commit(batch, marked(batch))
+    assert (pages.n_checkpoints, pages.n_free_states, pages.n_indexed) == (2, 6, 4)
+    assert [pages.match(tokens[:n]).length for n in (40, 31, 15)] == [32, 16, 0]
+    edited = tokens.copy()
+    edited[20] = 99  # an edit in the middle loses what comes behind it
+    assert pages.match(edited).length == 16

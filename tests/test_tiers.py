@@ -171,6 +171,15 @@ def test_a_restart_keeps_the_order_of_use(tiers: Open) -> None:
     assert there(again) == set([2, 3, 4, 1, *range(5, 20)][-n_kept:])
 
 
+def test_close_marks_what_was_on_disk_already(tiers: Open) -> None:
+    cache = tiers(1, 9)
+    put(cache, 1, 2)
+    cache.flush()
+    assert same(cache.get(key(1)), 1)  # 2 leaves memory and is written after 1 was
+    cache.close()
+    assert there(tiers(0, 1)) == {1}
+
+
 def test_close_writes_the_last_used_that_fit(tiers: Open) -> None:
     cache = tiers(8, 2)
     put(cache, *range(8))

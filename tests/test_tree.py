@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from ramet.errors import InvalidRequest
-from ramet.tree import MAX_ANCESTORS, Read, Segment, Tree
+from ramet.tree import MAX_ANCESTORS, Read, Segment, Tree, merge
+from tests.oracle import path_tokens
 from tests.random_trees import random_tree
 
 
@@ -60,3 +61,24 @@ def test_arrays_that_are_not_depth_first_are_refused() -> None:
     parents = np.array([-1, 0, -1, 1], np.int32)  # 3 returns to a subtree that 2 has closed
     with pytest.raises(InvalidRequest, match="depth first"):
         Tree(ids, ones, parents, ones, none, none, no_mask, none, np.zeros(1, np.int32))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_merged_trees_read_what_each_reads_alone(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    trees = [random_tree(rng, vocab_size=3, max_segments=7, max_length=2) for _ in range(5)]
+    merged = merge(trees)
+    assert merged.n_tokens < sum(t.n_tokens for t in trees)  # short roots of three ids: some are equal
+    roots = [tuple(path_tokens(merged, s)) for s in np.flatnonzero(merged.parents < 0).tolist()]
+    assert len(set(roots)) == len(roots)
+
+    def reads(tree: Tree) -> list[tuple[list[int], list[int], bool]]:
+        columns = np.split(tree.columns, tree.offsets[1:-1])
+        found = []
+        for i, (segment, row) in enumerate(zip(tree.read_segments.tolist(), tree.read_rows.tolist(), strict=True)):
+            seen = path_tokens(tree, segment)
+            seen = seen[: len(seen) - int(tree.lengths[segment]) + row + 1]
+            found.append((seen, columns[i].tolist(), bool(tree.normalize[i])))
+        return found
+
+    assert reads(merged) == [read for tree in trees for read in reads(tree)]

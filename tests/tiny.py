@@ -34,7 +34,9 @@ QWEN2_SPLIT = (
 )
 _HYBRID = {
     "num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
-    "linear_value_head_dim": 16, "initializer_range": 0.1,
+    "linear_value_head_dim": 16, "head_dim": 32, "initializer_range": 0.1,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25,
+                        "mrope_section": [2, 1, 1], "mrope_interleaved": True},
 }  # fmt: skip
 _EXPERTS = {
     "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32,
@@ -48,6 +50,14 @@ _GEMMA4_MOE = _GEMMA4 | {
     "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
     "num_global_key_value_heads": 1, "final_logit_softcapping": 3.0,
     "enable_moe_block": True, "num_experts": 8, "top_k_experts": 3, "moe_intermediate_size": 32,
+}  # fmt: skip
+_WINDOWED = {
+    "sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"], "query_pre_attn_scalar": 16,
+    "initializer_range": 0.1,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+    },
 }  # fmt: skip
 _WORDS = "yes no true false user assistant system the of and to a in is it that he was for on are with state answer"
 
@@ -91,6 +101,22 @@ def gemma4_moe(*, tied: bool = True, multimodal: bool = False, **config: Any) ->
 
 
 @functools.cache
+def gemma3(*, tied: bool = True, multimodal: bool = False, **config: Any) -> Path:
+    """The same for Gemma 3, a sliding layer of 16 rows and a full one: by itself, or inside the multimodal model, whose
+    names `save_pretrained` writes as they are published. The model adds one to its norms' weights."""
+    sizes = _sizes(tied) | _WINDOWED | config
+    if not multimodal:
+        return _saved(transformers.Gemma3TextConfig(**sizes), "gemma3")
+    vision = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision |= {"image_size": 28, "patch_size": 14}
+    whole = transformers.Gemma3Config(
+        text_config=sizes, vision_config=vision, mm_tokens_per_image=4, image_token_index=5, tie_word_embeddings=tied,
+        initializer_range=sizes["initializer_range"],
+    )  # fmt: skip
+    return _saved(whole, "gemma3-multimodal", transformers.AutoModelForImageTextToText)
+
+
+@functools.cache
 def model(directory: Path) -> PreTrainedModel:
     """transformers' own model of a directory, float32, eager attention, eval mode."""
     load = transformers.AutoModelForCausalLM.from_pretrained
@@ -105,13 +131,18 @@ def gguf_of(directory: Path, kind: str = "F32", *, head: bool | None = None) -> 
     written = not config.tie_word_embeddings if head is None else head
     if not written:
         del state["lm_head.weight"]
-    writer = gguf.GGUFWriter(path, config.model_type)
+    writer = gguf.GGUFWriter(path, architecture(config))
     write_config(writer, config)
     write_tokenizer(writer)
     for name, tensor in state.items():
         write_tensor(writer, config, name, tensor.numpy(), kind)
     finish(writer)
     return path
+
+
+def architecture(config: PretrainedConfig) -> str:
+    """GGUF's word for a model type."""
+    return str(config.model_type).removesuffix("_text")
 
 
 def write_config(writer: gguf.GGUFWriter, config: PretrainedConfig) -> None:
@@ -125,7 +156,13 @@ def write_config(writer: gguf.GGUFWriter, config: PretrainedConfig) -> None:
     writer.add_key_length(config.head_dim)
     writer.add_value_length(config.head_dim)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    rope = config.rope_parameters.get("full_attention", config.rope_parameters)
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if config.model_type == "gemma3_text":
+        writer.add_sliding_window(config.sliding_window)
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope["factor"])
     if config.model_type == "llama":
         writer.add_rope_dimension_count(config.head_dim)
         writer.add_vocab_size(config.vocab_size)
@@ -148,11 +185,14 @@ def write_tokenizer(writer: gguf.GGUFWriter, pre: str = "qwen2", template: str |
 
 
 def write_tensor(writer: gguf.GGUFWriter, config: PretrainedConfig, name: str, values: Any, kind: str = "F32") -> None:
-    """One parameter under GGUF's name. Llama's q and k are permuted, as converters do; vectors stay F32."""
+    """One parameter under GGUF's name. Llama's q and k are permuted, and one is added to Gemma's norms, as converters do;
+    vectors stay F32."""
     if config.model_type == "llama" and name.split(".")[-2] in ("q_proj", "k_proj"):
         heads = config.num_attention_heads if ".q_proj." in name else config.num_key_value_heads
         values = values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
-    arch = next(a for a, text in gguf.MODEL_ARCH_NAMES.items() if text == config.model_type)
+    if config.model_type == "gemma3_text" and name.endswith("norm.weight"):
+        values = values + 1
+    arch = next(a for a, text in gguf.MODEL_ARCH_NAMES.items() if text == architecture(config))
     names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
     target = names.get_name(name, try_suffixes=(".weight", ".bias"))
     stored = GGMLQuantizationType[kind if values.ndim > 1 else "F32"]

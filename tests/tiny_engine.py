@@ -12,7 +12,10 @@ from transformers import PreTrainedModel
 from ramet.engine import Engine
 from ramet.request import Answer, DecisionRequest
 
-MAKERS = {"llama": tiny.llama, "qwen3": tiny.qwen3}
+MAKERS = {
+    "gemma3": tiny.gemma3, "gemma4": tiny.gemma4, "gemma4_moe": tiny.gemma4_moe, "llama": tiny.llama,
+    "qwen3": tiny.qwen3, "qwen3_5": tiny.qwen3_5, "qwen3_5_moe": tiny.qwen3_5_moe,
+}  # fmt: skip
 MAX_POSITIONS = 32768
 
 

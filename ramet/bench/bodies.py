@@ -17,7 +17,7 @@ _TEXT = (
     "captain village teacher station island journey harbour silver simple early heavy quiet narrow common "
     "open gentle large late often never always under over after before between around towards across"
 )
-_WORDS = _TEXT.split()
+WORDS = _TEXT.split()
 
 
 class Bodies:
@@ -35,7 +35,7 @@ class Bodies:
 
     def _state(self, n_tokens: int) -> str:
         tag = f"{self._rng.getrandbits(48):012x}"
-        words = [tag, *self._rng.choices(_WORDS, k=n_tokens)]
+        words = [tag, *self._rng.choices(WORDS, k=n_tokens)]
         while len(words) > 1 and (excess := self._count(words) - n_tokens) > 0:
             del words[max(1, len(words) - max(1, excess // 3)) :]
         return " ".join(words)
@@ -44,6 +44,6 @@ class Bodies:
         return len(self._tokenizer.encode(" ".join(words)))
 
     def _question(self, i: int) -> dict[str, object]:
-        words = " ".join(self._rng.choices(_WORDS, k=_QUESTION_WORDS))
-        options = {f"{self._rng.choice(_WORDS)}{j}": None for j in range(N_OPTIONS)}
+        words = " ".join(self._rng.choices(WORDS, k=_QUESTION_WORDS))
+        options = {f"{self._rng.choice(WORDS)}{j}": None for j in range(N_OPTIONS)}
         return {"type": "choice", "instructions": f"number {i} {words}?", "criteria": options}

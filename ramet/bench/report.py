@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +11,19 @@ from pathlib import Path
 from ramet.bench.samples import JsonObject, Row
 
 
+class Document(ABC):
+    """What a run found so far, as JSON."""
+
+    @abstractmethod
+    def as_json(self) -> JsonObject: ...
+
+    def write(self, path: Path) -> None:
+        """Written again and again as the run goes on, so that an interrupted one keeps what it has."""
+        path.write_text(json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n")
+
+
 @dataclass(slots=True)
-class Report:
+class Report(Document):
     """What was run, on what, and every sample. `ratios` are (name, base, key): medians of name over those of base."""
 
     bench: str
@@ -28,7 +40,3 @@ class Report:
             "bench": self.bench, "peer": self.peer, "model": self.model,
             "machine": self.machine, "settings": self.settings, "rows": rows,
         }  # fmt: skip
-
-    def write(self, path: Path) -> None:
-        """Written again after each row, so that an interrupted run keeps what it has."""
-        path.write_text(json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n")

@@ -207,7 +207,7 @@ class Pages:
         data = np.ascontiguousarray(tokens, "<i4")
         key, keys = blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest(), []
         for i in range(0, len(data) - self.page_size + 1, self.page_size):
-            key = blake2b(data[i : i + self.page_size], digest_size=KEY_BYTES, key=key).digest()
+            key = blake2b(data[i : i + self.page_size].data, digest_size=KEY_BYTES, key=key).digest()
             keys.append(key)
         return keys
 

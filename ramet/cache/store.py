@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from ramet.cache.kv import KeyValue
 from ramet.cache.state import Recurrent
 

@@ -36,8 +36,32 @@ ENGINE_OPTIONS = (
     click.option(
         "--cache-bytes",
         type=click.IntRange(min=1),
-        help="Memory for keys and values, of running requests and of states that may come again."
-        "  [default: an eighth of the memory, 1 GiB at most]",
+        help="Device memory for keys, values and recurrent states, of running requests and of states that may come "
+        "again.  [default: an eighth of the memory, 1 GiB at most]",
+    ),
+    click.option(
+        "--memory-cache-bytes",
+        type=click.IntRange(min=0),
+        help="Main memory for kept states that must leave the device.  [default: 0]",
+    ),
+    click.option(
+        "--disk-cache",
+        type=click.Path(file_okay=False),
+        help="Directory for kept states that must leave memory; a restarted engine finds them.  [default: none]",
+    ),
+    click.option(
+        "--disk-cache-bytes", type=click.IntRange(min=1), help="Most bytes in that directory.  [default: 10737418240]"
+    ),
+    click.option(
+        "--checkpoint-spacing",
+        type=click.IntRange(min=1),
+        help="Tokens between the checkpoints of a long state, for models with recurrent layers.  [default: 1024]",
+    ),
+    click.option(
+        "--batch-invariant",
+        is_flag=True,
+        default=None,
+        help="Every answer has the bits of its question asked alone, at any load.  [default: False]",
     ),
     click.option("--threads", type=click.IntRange(min=1), help="Threads of a pass on the CPU.  [default: torch's]"),
     click.option(
@@ -56,6 +80,11 @@ ENGINE_SETTINGS = (
     "max_request_tokens",
     "max_queue",
     "cache_bytes",
+    "memory_cache_bytes",
+    "disk_cache",
+    "disk_cache_bytes",
+    "checkpoint_spacing",
+    "batch_invariant",
     "threads",
     "ops",
 )

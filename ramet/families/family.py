@@ -25,6 +25,10 @@ class Weight:
 Plan = dict[str, Weight]  # by our name
 
 
+def _none(*_: object) -> tuple[str, ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """`shape` reads transformers' configuration object (of the text model, where there are several); `plan` names
@@ -35,7 +39,7 @@ class Family:
     shape: Callable[[Any], Shape]
     plan: Callable[[Shape, Collection[str]], Plan]
     unused: tuple[str, ...] = ()
-    idle: Callable[[Shape, Collection[str]], tuple[str, ...]] = lambda shape, names: ()
+    idle: Callable[[Shape, Collection[str]], tuple[str, ...]] = _none
 
 
 def require(config: Any, key: str, *allowed: object) -> None:

@@ -4,12 +4,13 @@ the same."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection
 from typing import Any
 
 from ramet.config import layer_config
 from ramet.errors import CheckpointError
-from ramet.families.family import Family, Plan, Weight, outer_plan, prefix, products, require
+from ramet.families.family import Family, Plan, Weight, mlp_plan, outer_plan, prefix, products, require
 from ramet.layers.shape import AttentionShape, DenseExpertsShape, LayerShape, MLPShape, PerLayerShape, Shape
 
 _WINDOWED, _WHOLE = "sliding_attention", "full_attention"
@@ -23,7 +24,8 @@ def gemma4_shape(config: Any) -> Shape:
     kinds = list(config.layer_types)
     rotaries = tuple(sorted(set(kinds)))
     if not set(rotaries) <= {_WINDOWED, _WHOLE}:
-        raise CheckpointError(f"config.json: layer_types has {' and '.join(rotaries)}; known are {_WINDOWED} and {_WHOLE}")
+        listed = " and ".join(rotaries)
+        raise CheckpointError(f"config.json: layer_types has {listed}; known are {_WINDOWED} and {_WHOLE}")
     owners = _owners(kinds, len(kinds) - config.num_kv_shared_layers)
     layers = [
         LayerShape(_attention(config, kind, rotaries, owner), _mlp(config, owner), post_norms=True, scaled=True)
@@ -40,9 +42,10 @@ def gemma4_plan(shape: Shape, names: Collection[str]) -> Plan:
     """Parameters of the text model, which in a multimodal checkpoint stands inside another."""
     plan, at = outer_plan(shape, names, None), prefix(names)
     if shape.per_layer is not None:
-        n, hidden, size = len(shape.layers), shape.hidden_size, shape.per_layer.size
-        plan["per_layer_embedding"] = Weight((f"{at}embed_tokens_per_layer.weight",), (shape.per_layer.vocab_size, n * size))
-        plan["per_layer_model_proj"] = Weight((f"{at}per_layer_model_projection.weight",), (n * size, hidden))
+        known, size = shape.per_layer.vocab_size, shape.per_layer.size
+        rows, hidden = len(shape.layers) * size, shape.hidden_size
+        plan["per_layer_embedding"] = Weight((f"{at}embed_tokens_per_layer.weight",), (known, rows))
+        plan["per_layer_model_proj"] = Weight((f"{at}per_layer_model_projection.weight",), (rows, hidden))
         plan["per_layer_norm"] = Weight((f"{at}per_layer_projection_norm.weight",), (size,))
     for i, layer in enumerate(shape.layers):
         own = _layer_plan(shape, layer, f"{at}layers.{i}")
@@ -61,8 +64,8 @@ def _owners(kinds: list[str], n_own: int) -> list[int | None]:
     """For each layer the one whose keys it reads: the last of its type among the first `n_own`; None for these."""
     last = {kind: i for i, kind in enumerate(kinds[:n_own])}
     if missing := sorted(set(kinds) - set(last)):
-        listed = " or ".join(missing)
-        raise CheckpointError(f"config.json: num_kv_shared_layers leaves no layer of type {listed} with keys of its own")
+        without = f"no layer of type {' or '.join(missing)} with keys of its own"
+        raise CheckpointError(f"config.json: num_kv_shared_layers leaves {without}")
     return [None if i < n_own else last[kind] for i, kind in enumerate(kinds)]
 
 
@@ -111,32 +114,40 @@ def _layer_plan(shape: Shape, layer: LayerShape, at: str) -> Plan:
 
 def _attention_plan(shape: Shape, mixer: AttentionShape, at: str) -> Plan:
     wide, narrow = mixer.n_heads * mixer.head_dim, mixer.n_kv_heads * mixer.head_dim
-    sizes = {"q_proj": (("q_proj",), wide, shape.hidden_size), "o_proj": (("o_proj",), shape.hidden_size, wide)}
-    norms = ["q_norm"]
+    hidden, norms = shape.hidden_size, ["q_norm"]
+    sizes: dict[str, tuple[tuple[str, ...], int, int]] = {
+        "q_proj": (("q_proj",), wide, hidden),
+        "o_proj": (("o_proj",), hidden, wide),
+    }
     if mixer.keys_of is None:
         parts = ("k_proj",) if mixer.keys_are_values else ("k_proj", "v_proj")
-        sizes["kv_proj"] = parts, len(parts) * narrow, shape.hidden_size
+        sizes["kv_proj"] = parts, len(parts) * narrow, hidden
         norms.append("k_norm")
     return products(at, sizes) | {name: Weight((f"{at}.{name}.weight",), (mixer.head_dim,)) for name in norms}
 
 
 def _mlp_plan(shape: Shape, layer: LayerShape, at: str) -> Plan:
-    hidden, mlp = shape.hidden_size, layer.mlp
-    dense = mlp.dense if isinstance(mlp, DenseExpertsShape) else mlp
-    assert isinstance(dense, MLPShape)
-    sizes = {"gate_up_proj": (("gate_proj", "up_proj"), 2 * dense.size, hidden), "down_proj": (("down_proj",), hidden, dense.size)}
-    plan = products(f"{at}.mlp", sizes)
-    if not isinstance(mlp, DenseExpertsShape):
-        return plan
+    if isinstance(layer.mlp, DenseExpertsShape):
+        dense = dataclasses.replace(layer, mlp=layer.mlp.dense)
+        return mlp_plan(shape, dense, at) | _experts_plan(shape.hidden_size, layer.mlp, at)
+    return mlp_plan(shape, layer, at)
+
+
+def _experts_plan(hidden: int, mlp: DenseExpertsShape, at: str) -> Plan:
     n, size = mlp.n_experts, mlp.size
-    plan["router"] = Weight((f"{at}.router.proj.weight",), (n, hidden))
-    plan["router_scale"] = Weight((f"{at}.router.scale",), (hidden,))
-    plan["expert_scale"] = Weight((f"{at}.router.per_expert_scale",), (n,))
-    plan["gate_up_experts"] = Weight((f"{at}.experts.gate_up_proj",), (n, 2 * size, hidden))
-    plan["down_experts"] = Weight((f"{at}.experts.down_proj",), (n, hidden, size))
-    norms = {"dense_post_norm": "post_feedforward_layernorm_1", "experts_post_norm": "post_feedforward_layernorm_2"}
-    norms["experts_norm"] = "pre_feedforward_layernorm_2"
-    return plan | {name: Weight((f"{at}.{theirs}.weight",), (hidden,)) for name, theirs in norms.items()}
+    norms = {
+        "dense_post_norm": "post_feedforward_layernorm_1",
+        "experts_norm": "pre_feedforward_layernorm_2",
+        "experts_post_norm": "post_feedforward_layernorm_2",
+    }
+    return {
+        "router": Weight((f"{at}.router.proj.weight",), (n, hidden)),
+        "router_scale": Weight((f"{at}.router.scale",), (hidden,)),
+        "expert_scale": Weight((f"{at}.router.per_expert_scale",), (n,)),
+        "gate_up_experts": Weight((f"{at}.experts.gate_up_proj",), (n, 2 * size, hidden)),
+        "down_experts": Weight((f"{at}.experts.down_proj",), (n, hidden, size)),
+        **{name: Weight((f"{at}.{theirs}.weight",), (hidden,)) for name, theirs in norms.items()},
+    }
 
 
 def _mixer(layer: LayerShape) -> AttentionShape:
@@ -144,7 +155,10 @@ def _mixer(layer: LayerShape) -> AttentionShape:
     return layer.mixer
 
 
+_TOWERS = ("vision_tower", "audio_tower", "embed_vision", "embed_audio", "vision_embedder")
 FAMILY = Family(
-    shape=gemma4_shape, plan=gemma4_plan, idle=gemma4_idle,
-    unused=("model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio.", "model.vision_embedder."),
-)  # fmt: skip
+    shape=gemma4_shape,
+    plan=gemma4_plan,
+    unused=tuple(f"model.{tower}." for tower in _TOWERS),
+    idle=gemma4_idle,
+)

@@ -146,8 +146,9 @@ class _Parts:
     def _dense_experts(self, shape: DenseExpertsShape) -> DenseExperts:
         eps, activation, ops = self.shape.eps, shape.dense.activation, self.ops
         router = ScaledRouter(
-            self._take("router_scale"), self._linear("router"), self._take("expert_scale").float(), shape.n_chosen, eps, ops
-        )
+            scale=self._take("router_scale"), proj=self._linear("router"),
+            expert_scale=self._take("expert_scale").float(), n_chosen=shape.n_chosen, eps=eps, ops=ops,
+        )  # fmt: skip
         return DenseExperts(
             norm=self._norm("mlp_norm"), gate_up_proj=self._linear("gate_up_proj"), down_proj=self._linear("down_proj"),
             dense_post_norm=self._norm("dense_post_norm"), router=router, experts_norm=self._norm("experts_norm"),
@@ -159,7 +160,8 @@ class _Parts:
     def _per_layer(self, own: LayerShape) -> PerLayer | None:
         if self.shape.per_layer is None:
             return None
-        return PerLayer(self.i, self._linear("per_layer_gate"), self._output("per_layer_proj", "per_layer_post_norm", own))
+        output = self._output("per_layer_proj", "per_layer_post_norm", own)
+        return PerLayer(self.i, self._linear("per_layer_gate"), output)
 
     def _attention(self, shape: AttentionShape, own: LayerShape) -> Attention:
         return Attention(

@@ -14,7 +14,8 @@ from ramet.round import Queries
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaledRouter:
-    """Chooses each row's experts: scale [C] on what the product [E, C] sees, expert_scale [E] float32 on their weights."""
+    """Chooses each row's experts: scale [C] on what the product [E, C] sees, expert_scale [E] float32 on their
+    weights."""
 
     scale: torch.Tensor
     proj: Linear

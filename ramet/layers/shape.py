@@ -96,8 +96,8 @@ class PerLayerShape:
 @dataclass(frozen=True, slots=True)
 class Shape:
     """A decoder. rotaries: the layer types whose rotary embeddings it has (None: the configuration's only one).
-    embedding_scale: what embeddings are multiplied by. softcap: logits become softcap * tanh(logits / softcap); 0 leaves
-    them. per_layer: token embeddings that each layer has of its own."""
+    embedding_scale: what embeddings are multiplied by. softcap: logits become softcap * tanh(logits / softcap); 0
+    leaves them. per_layer: token embeddings that each layer has of its own."""
 
     vocab_size: int
     hidden_size: int

@@ -56,6 +56,7 @@ def compiled(
     else:
         assert states.window.dtype == x.dtype
         assert states.window[0].is_contiguous()
+        assert int(torch.stack((stream.piece_from, stream.piece_to)).max()) < len(states.window)
         call.window, call.slot_stride = states.window.data_ptr(), states.window.stride(0)
     found.functions.ramet_causal_conv(ctypes.byref(call))
     return out

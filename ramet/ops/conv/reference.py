@@ -35,10 +35,8 @@ def causal_conv(x: torch.Tensor, weight: torch.Tensor, stream: Stream, states: R
     return functional.silu(total).to(x.dtype)
 
 
-def _inputs(
-    x: torch.Tensor, width: int, stream: Stream, states: Recurrent | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """All that may be summed, [N, C]: rows, the windows begun from, a row of zeros; and which one precedes each, [N]."""
+def _inputs(x: torch.Tensor, width: int, stream: Stream, states: Recurrent | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """All that may be summed, [N, C]: rows, windows begun from, a row of zeros; and which one precedes each, [N]."""
     begun = (stream.piece_from >= 0).nonzero().flatten()
     n_rows, n_zero = len(x), len(x) + len(begun) * (width - 1)
     held = x[:0]
@@ -47,10 +45,11 @@ def _inputs(
         held = states.window[stream.piece_from[begun].long()].flatten(0, 1).to(x.dtype)
     before = torch.arange(-1, n_zero, device=x.device)
     before[n_zero] = n_zero
-    before[n_rows : n_zero : width - 1] = n_zero
+    oldest = n_rows + torch.arange(len(begun), device=x.device) * (width - 1)
+    before[oldest] = n_zero
     starts, parents = stream.piece_starts.long(), stream.piece_parents.long()
     first = torch.full_like(starts, n_zero)
     first[parents >= 0] = (starts + stream.piece_lengths - 1)[parents[parents >= 0]]
-    first[begun] = n_rows + torch.arange(1, len(begun) + 1, device=x.device) * (width - 1) - 1
+    first[begun] = oldest + width - 2
     before[starts] = first
     return torch.cat((x, held, x.new_zeros(1, x.shape[1]))), before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 
 import torch
 
@@ -85,6 +86,7 @@ def compiled(
     else:
         assert states.state.dtype == torch.float32
         assert states.state[0].is_contiguous()
+        assert int(torch.stack((stream.piece_from, stream.piece_to)).max()) < len(states.state)
         call.states, call.slot_stride = states.state.data_ptr(), states.state.stride(0)
     found.functions.ramet_gated_delta(ctypes.byref(call))
     return out
@@ -104,7 +106,7 @@ def plain(
     """As `gated_delta`, in torch: chunks of pieces of one depth are one batch."""
     wide, group = torch.promote_types(q.dtype, torch.float32), v.shape[1] // k.shape[1]
     q, k = (unit(x.to(wide)).repeat_interleave(group, 1) for x in (q, k))
-    q = q * q.shape[2] ** -0.5
+    q, values = q * q.shape[2] ** -0.5, v.to(wide)
     gates = torch.stack((log_decay(a.to(wide), rate, dt_bias), b.to(wide).sigmoid()), -1)
     out = torch.empty(v.shape, dtype=v.dtype)
     walk = Walk(stream, states, (v.shape[1], k.shape[2], v.shape[2]), wide)
@@ -113,8 +115,8 @@ def plain(
             state = walk.begin(pieces)
             for begin in range(0, walk.lengths[pieces[0]], CHUNK):
                 rows, own = _rows(walk, [p for p in pieces if walk.lengths[p] > begin], begin)
-                inputs = [x[rows].transpose(1, 2) * own[:, None, :, None] for x in (q, k, v.to(wide), gates)]
-                found, state[: len(rows)] = _chunk(*inputs, state[: len(rows)])
+                chunk = _Chunk(*(x[rows].transpose(1, 2) * own[:, None, :, None] for x in (q, k, values, gates)))
+                found, state[: len(rows)] = chunk.step(state[: len(rows)])
                 out[rows[own]] = found.transpose(1, 2)[own].to(v.dtype)
             walk.end(pieces, state)
     return out
@@ -128,17 +130,25 @@ def _rows(walk: Walk, pieces: list[int], begin: int) -> tuple[torch.Tensor, torc
     return torch.where(own, first[:, None] + torch.arange(own.shape[1]), first[:, None]), own
 
 
-def _chunk(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, gates: torch.Tensor, state: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """q, k, v [n, H, C, D] of unit length, gates [n, H, C, 2] (log decay, beta), state [n, H, Dk, Dv]: rows returned,
-    and the state behind them. Rows of zeros change nothing. See native/delta.cpp for the formula."""
-    total = gates[..., 0].double().cumsum(-1)  # float32 would lose the small decays behind a large one
-    beta = gates[..., 1:]
-    weight = (total[..., :, None] - total[..., None, :]).tril().exp().to(q.dtype)
-    decay, rest = (x.exp().to(q.dtype)[..., None] for x in (total, total[..., -1:] - total))
-    lower = (beta * weight * (k @ k.mT)).tril(-1)
-    right = beta * (v - decay * (k @ state))
-    u = torch.linalg.solve_triangular(lower, right, upper=False, unitriangular=True)
-    out = decay * (q @ state) + (weight * (q @ k.mT)).tril() @ u
-    return out, decay[..., -1:, :] * state + (rest * k).mT @ u
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chunk:
+    """q, k [n, H, C, Dk] of unit length, v [n, H, C, Dv], gates [n, H, C, 2] (log decay, beta). Rows of zeros change
+    nothing."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    gates: torch.Tensor
+
+    def step(self, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """From the state [n, H, Dk, Dv] before: the rows returned, and the state behind. native/delta.cpp has the
+        formula."""
+        total = self.gates[..., 0].double().cumsum(-1)  # float32 would lose the small decays behind a large one
+        weight = (total[..., :, None] - total[..., None, :]).tril().exp().to(state.dtype)
+        decay, rest = (x.exp().to(state.dtype)[..., None] for x in (total, total[..., -1:] - total))
+        beta = self.gates[..., 1:]
+        lower = (beta * weight * (self.k @ self.k.mT)).tril(-1)
+        right = beta * (self.v - decay * (self.k @ state))
+        u = torch.linalg.solve_triangular(lower, right, upper=False, unitriangular=True)
+        out = decay * (self.q @ state) + (weight * (self.q @ self.k.mT)).tril() @ u
+        return out, decay[..., -1:, :] * state + (rest * self.k).mT @ u

@@ -1,4 +1,4 @@
-"""The gated delta rule over a stream of trees, token by token, in plain torch: the specification of the other files here.
+"""The gated delta rule over a stream of trees, token by token, in plain torch: the specification of the others here.
 
 With S the state, float32 [Dk, Dv], and q and k of length 1 (q then divided by sqrt(Dk)), a row does, in this order:
 S = decay * S, then S = S + k (beta (v - S^T k))^T, and returns S^T q (Yang et al. 2025, "Gated Delta Networks").

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from ctypes import c_float
+
 import torch
 
-from ramet.ops.head.reference import Vocabulary
+from ramet.ops.head.reference import Vocabulary, capped
+from ramet.ops.linear.reference import PlainLinear
+from ramet.ops.linear.tiles import TiledLinear
 from ramet.ops.native import Library, library, pointer
 from ramet.round import Stream
 
@@ -17,8 +21,13 @@ def prepare(weight: torch.Tensor) -> Vocabulary:
     return Vocabulary(weight.detach().contiguous())
 
 
-def read(hidden: torch.Tensor, vocabulary: Vocabulary, stream: Stream) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `reference.read`. Raises IndexError when a column lies outside the vocabulary."""
+def read(
+    hidden: torch.Tensor, vocabulary: Vocabulary, stream: Stream, softcap: float = 0.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `reference.read`. What is read of a row has the same bits whatever rows are read with it.
+
+    Raises IndexError when a column lies outside the vocabulary.
+    """
     weight = vocabulary.weight
     row = torch.repeat_interleave(stream.read_index, stream.offsets.diff())
     if len(stream.columns) and not 0 <= int(stream.columns.min()) <= int(stream.columns.max()) < len(weight):
@@ -28,47 +37,53 @@ def read(hidden: torch.Tensor, vocabulary: Vocabulary, stream: Stream) -> tuple[
     due = stream.normalize.nonzero()[:, 0]
     norms = torch.full((len(hidden),), float("nan"))
     if found is None:
-        logits, norms[due] = plain_columns(hidden, weight, row, stream.columns), plain_logsumexp(hidden[due], weight)
+        logits = plain_columns(hidden, weight, row, stream.columns, softcap)
+        norms[due] = plain_logsumexp(hidden[due], weight, softcap)
     else:
-        logits, norms[due] = columns(found, hidden, weight, row, stream.columns), logsumexp(found, hidden[due], weight)
+        logits = columns(found, hidden, weight, row, stream.columns, softcap)
+        norms[due] = logsumexp(found, hidden[due], weight, softcap)
     return logits, norms[stream.read_index.long()]
 
 
 def columns(
-    found: Library, hidden: torch.Tensor, weight: torch.Tensor, row: torch.Tensor, entries: torch.Tensor
-) -> torch.Tensor:
+    found: Library, hidden: torch.Tensor, weight: torch.Tensor, row: torch.Tensor, entries: torch.Tensor,
+    softcap: float = 0.0,
+) -> torch.Tensor:  # fmt: skip
     """hidden[row] . weight[entries], float32 [columns], by the kernel in `found`; row and entries int32."""
     out = torch.empty(len(entries))
     found.functions.ramet_columns(
-        pointer(hidden), pointer(weight), hidden.shape[1], pointer(row), pointer(entries), len(entries), pointer(out),
-        int(hidden.dtype == torch.bfloat16), torch.get_num_threads(),
+        pointer(hidden), pointer(weight), hidden.shape[1], pointer(row), pointer(entries), len(entries),
+        c_float(softcap), pointer(out), int(hidden.dtype == torch.bfloat16), torch.get_num_threads(),
     )  # fmt: skip
     return out
 
 
-def logsumexp(found: Library, hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def logsumexp(found: Library, hidden: torch.Tensor, weight: torch.Tensor, softcap: float = 0.0) -> torch.Tensor:
     """Over the vocabulary, float32 [rows], by the kernel in `found`."""
     out = torch.empty(len(hidden))
     if len(hidden):
         found.functions.ramet_logsumexp(
-            pointer(hidden), pointer(weight), *hidden.shape, len(weight), pointer(out),
+            pointer(hidden), pointer(weight), *hidden.shape, len(weight), c_float(softcap), pointer(out),
             int(hidden.dtype == torch.bfloat16), torch.get_num_threads(),
         )  # fmt: skip
     return out
 
 
-def plain_columns(hidden: torch.Tensor, weight: torch.Tensor, row: torch.Tensor, entries: torch.Tensor) -> torch.Tensor:
+def plain_columns(
+    hidden: torch.Tensor, weight: torch.Tensor, row: torch.Tensor, entries: torch.Tensor, softcap: float = 0.0
+) -> torch.Tensor:
     """As `columns`, in torch."""
     out = torch.empty(len(entries))
     for at in range(0, len(entries), _GATHERED):
         part = slice(at, at + _GATHERED)
         out[part] = (hidden[row[part].long()].float() * weight[entries[part].long()].float()).sum(-1)
-    return out
+    return capped(out, softcap)
 
 
-def plain_logsumexp(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def plain_logsumexp(hidden: torch.Tensor, weight: torch.Tensor, softcap: float = 0.0) -> torch.Tensor:
     """As `logsumexp`, in torch."""
     wide, total = hidden.float(), torch.full((len(hidden),), float("-inf"))
     for at in range(0, len(weight), _CHUNK):
-        total = torch.logaddexp(total, (wide @ weight[at : at + _CHUNK].float().T).logsumexp(-1))
+        product = TiledLinear(PlainLinear, weight[at : at + _CHUNK].float(), None)
+        total = torch.logaddexp(total, capped(product(wide), softcap).logsumexp(-1))
     return total

@@ -6,7 +6,8 @@
 namespace ramet {
 namespace {
 
-constexpr int kTileRows = 64, kTileChannels = 512;  // four rows of a tile and its weights stay in the first cache
+constexpr int kTileRows = 64, kTileChannels = 512;  // some rows of a tile and its weights stay in the first cache
+constexpr int kTogether = 4;                        // rows
 
 struct Call {
     const void* x;
@@ -33,27 +34,33 @@ const S* input(const Call& call, const S* zeros, int piece, int i) {
     return window + (ptrdiff_t)(call.width - 1 + i) * call.n_channels;
 }
 
-template <class S, int kWidth>
-INLINE void convolve(const Call& call, const S* const (&x)[kWidth], S* out, int begin, int end) {
+// kRows rows of which the last ends with x[kWidth + kRows - 2]: what they share is loaded once.
+template <class S, int kWidth, int kRows>
+INLINE void convolve(const Call& call, const S* const* x, S* out, int begin, int end) {
     for (int c = begin; c < end; c += kLanes) {
-        Vec total = Vec{};
+        Vec inputs[kWidth + kRows - 1], totals[kRows] = {};
 #pragma GCC unroll 8
-        for (int j = 0; j < kWidth; ++j)
-            total += load(x[j] + c) * load(call.weight + (ptrdiff_t)j * call.n_channels + c);
-        store(out + c, silu(total));
+        for (int j = 0; j < kWidth + kRows - 1; ++j) inputs[j] = load(x[j] + c);
+#pragma GCC unroll 8
+        for (int j = 0; j < kWidth; ++j) {
+            Vec weight = load(call.weight + (ptrdiff_t)j * call.n_channels + c);
+#pragma GCC unroll 8
+            for (int r = 0; r < kRows; ++r) totals[r] += inputs[j + r] * weight;
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) store(out + (ptrdiff_t)r * call.n_channels + c, silu(totals[r]));
     }
 }
 
 template <class S, int kWidth>
 void convolve(const Call& call, const S* zeros, const Tile& tile, int begin, int end) {
-    const S* x[kWidth];
-    for (int j = 0; j < kWidth - 1; ++j) x[j + 1] = input(call, zeros, tile.piece, tile.first + j + 1 - kWidth);
-    for (int i = tile.first; i < tile.first + tile.count; ++i) {
-        for (int j = 0; j < kWidth - 1; ++j) x[j] = x[j + 1];
-        x[kWidth - 1] = input(call, zeros, tile.piece, i);
-        convolve<S, kWidth>(call, x, static_cast<S*>(call.out) + (ptrdiff_t)(call.starts[tile.piece] + i) * call.n_channels,
-                            begin, end);
-    }
+    const S* x[kTileRows + kWidth - 1];
+    for (int j = 0; j < tile.count + kWidth - 1; ++j) x[j] = input(call, zeros, tile.piece, tile.first + j + 1 - kWidth);
+    S* out = static_cast<S*>(call.out) + (ptrdiff_t)(call.starts[tile.piece] + tile.first) * call.n_channels;
+    int i = 0;
+    for (; i + kTogether <= tile.count; i += kTogether)
+        convolve<S, kWidth, kTogether>(call, x + i, out + (ptrdiff_t)i * call.n_channels, begin, end);
+    for (; i < tile.count; ++i) convolve<S, kWidth, 1>(call, x + i, out + (ptrdiff_t)i * call.n_channels, begin, end);
 }
 
 template <class S>

@@ -14,7 +14,7 @@ namespace {
 constexpr int kBlock = 32 * kRows;          // rows of x gathered at a time
 constexpr int kGroups = 8, kVectors = 8;    // of columns, in a task of the first and of the second product
 constexpr int kPanel = 4;                   // vectors multiplied at a time: pairs of gates and ups in the first product
-constexpr int kSteps = 1024;                 // of the sum, taken for all rows of a block before the next: what is read stays in the second cache
+constexpr int kSteps = 512;                 // of a sum, taken for all rows of a block: what they read stays in the second cache
 constexpr int64_t kWorthThreads = 1 << 18;  // products
 
 // A layer's sizes: n_experts of gate and up [size, width] and down [width, size].

@@ -1,8 +1,8 @@
 // Reading the vocabulary; the contract is ops/head/reference.py.
 //
 // The weight is read once, packed a block at a time and multiplied with all rows at once; of the logits only a running
-// maximum and sum are kept. Chunks of the vocabulary are fixed and joined in their order, so the bits do not depend on
-// the number of threads.
+// maximum and sum are kept. Chunks of the vocabulary are fixed and joined in their order, and a row's arithmetic is the
+// same whatever rows accompany it, so its bits depend neither on those nor on the number of threads.
 #include <cmath>
 
 #include "memory.h"
@@ -20,13 +20,26 @@ struct Total {
     float top, sum;  // the maximum in powers of 2, and the sum of 2^(logit - top)
 };
 
-INLINE void add(const float* logits, int n, float* top, float* sums) {
+// softcap * tanh(logits / softcap); as they are where softcap is 0. tanh is summed from its small end where it is small,
+// so that its relative error stays that of float32.
+INLINE Vec capped(Vec logits, float softcap) {
+    if (softcap == 0.0f) return logits;
+    Vec x = logits * (1.0f / softcap), size = max(x, -x), square = x * x;
+    Vec series = splat(-17.0f / 315.0f) * square + 2.0f / 15.0f;
+    series = x - x * square * (1.0f / 3.0f - series * square);
+    Vec e = exp2(size * -2.88539008f);  // e^(-2 |x|)
+    Vec t = 1.0f - 2.0f * e / (1.0f + e);
+    t = x < 0.0f ? -t : t;
+    return softcap * (size < 0.15f ? series : t);
+}
+
+INLINE void add(const float* logits, int n, float softcap, float* top, float* sums) {
     const Vec hidden = splat(-__builtin_inff());
     float scaled[kBlock];
     Vec best = splat(kLowest);
     for (int j = 0; j < kBlock; j += kLanes) {
         IVec inside = lane_numbers() + j < n;
-        Vec x = inside ? load(logits + j) * 1.44269504f : hidden;
+        Vec x = inside ? capped(load(logits + j), softcap) * 1.44269504f : hidden;
         store(scaled + j, x);
         best = max(x, best);
     }
@@ -43,7 +56,7 @@ INLINE void add(const float* logits, int n, float* top, float* sums) {
 // Entries [begin, end) of the vocabulary for all rows; totals [n_rows].
 template <class E, class S>
 void sum_chunk(const typename E::Type* hidden, int n_rows, int width, const S* weight, int row_width, int begin, int end,
-               Total* totals, Memory& memory) {
+               float softcap, Total* totals, Memory& memory) {
     using Type = typename E::Type;
     memory.reset((size_t)kBlock * width * sizeof(Type) + kRows * kBlock * 4 + (size_t)n_rows * (kLanes + 1) * 4, 4);
     Type* packed = memory.take<Type>((size_t)kBlock * width);
@@ -64,14 +77,15 @@ void sum_chunk(const typename E::Type* hidden, int n_rows, int width, const S* w
             int n_own = std::min(kRows, n_rows - r);
             product<E>(hidden + (ptrdiff_t)r * width, width, n_own, packed, (ptrdiff_t)kLanes * width,
                        kLanes * E::kPair, width / E::kPair, logits, kBlock, false, kBlock / kLanes);
-            for (int i = 0; i < n_own; ++i) add(logits + i * kBlock, n, tops + r + i, sums + (r + i) * kLanes);
+            for (int i = 0; i < n_own; ++i) add(logits + i * kBlock, n, softcap, tops + r + i, sums + (r + i) * kLanes);
         }
     }
     for (int r = 0; r < n_rows; ++r) totals[r] = {tops[r], sum(load(sums + r * kLanes))};
 }
 
 template <class E, class S>
-void logsumexp(const S* hidden, const S* weight, int n_rows, int row_width, int n_entries, float* out, int n_threads) {
+void logsumexp(const S* hidden, const S* weight, int n_rows, int row_width, int n_entries, float softcap, float* out,
+               int n_threads) {
     using Type = typename E::Type;
     const int width = round_up(row_width, E::kPair), room = round_up(n_rows, kRows);
     const int n_chunks = divide_up(n_entries, kChunk);
@@ -89,7 +103,7 @@ void logsumexp(const S* hidden, const S* weight, int n_rows, int row_width, int 
 #pragma omp for schedule(dynamic, 1)
         for (int c = 0; c < n_chunks; ++c)
             sum_chunk<E, S>(rows, n_rows, width, weight, row_width, c * kChunk, std::min(n_entries, (c + 1) * kChunk),
-                            totals + (ptrdiff_t)c * n_rows, own);
+                            softcap, totals + (ptrdiff_t)c * n_rows, own);
     }
     for (int r = 0; r < n_rows; ++r) {
         float top = kLowest;
@@ -104,8 +118,8 @@ void logsumexp(const S* hidden, const S* weight, int n_rows, int row_width, int 
 }
 
 template <class S>
-void columns(const S* hidden, const S* weight, int width, const int32_t* rows, const int32_t* entries, int n, float* out,
-             int n_threads) {
+void columns(const S* hidden, const S* weight, int width, const int32_t* rows, const int32_t* entries, int n,
+             float softcap, float* out, int n_threads) {
     if ((int64_t)n * width < 1 << 17) n_threads = 1;
 #pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
     for (int i = 0; i < n; ++i) {
@@ -114,7 +128,7 @@ void columns(const S* hidden, const S* weight, int width, const int32_t* rows, c
         int c = 0;
         for (; c + kLanes <= width; c += kLanes) sums += load(a + c) * load(b + c);
         if (c < width) sums += load_first(a + c, width - c) * load_first(b + c, width - c);
-        out[i] = sum(sums);
+        out[i] = capped(splat(sum(sums)), softcap)[0];
     }
 }
 
@@ -125,15 +139,17 @@ using namespace ramet;
 
 extern "C" {
 
-void ramet_logsumexp(const void* hidden, const void* weight, int32_t n_rows, int32_t width, int32_t n_entries, float* out,
-                     int32_t is_bf16, int32_t n_threads) {
-    if (is_bf16) logsumexp<Bf16, bf16>((const bf16*)hidden, (const bf16*)weight, n_rows, width, n_entries, out, n_threads);
-    else logsumexp<F32, float>((const float*)hidden, (const float*)weight, n_rows, width, n_entries, out, n_threads);
+void ramet_logsumexp(const void* hidden, const void* weight, int32_t n_rows, int32_t width, int32_t n_entries,
+                     float softcap, float* out, int32_t is_bf16, int32_t n_threads) {
+    if (is_bf16)
+        logsumexp<Bf16, bf16>((const bf16*)hidden, (const bf16*)weight, n_rows, width, n_entries, softcap, out, n_threads);
+    else
+        logsumexp<F32, float>((const float*)hidden, (const float*)weight, n_rows, width, n_entries, softcap, out, n_threads);
 }
 
 void ramet_columns(const void* hidden, const void* weight, int32_t width, const int32_t* rows, const int32_t* entries,
-                   int32_t n, float* out, int32_t is_bf16, int32_t n_threads) {
-    if (is_bf16) columns((const bf16*)hidden, (const bf16*)weight, width, rows, entries, n, out, n_threads);
-    else columns((const float*)hidden, (const float*)weight, width, rows, entries, n, out, n_threads);
+                   int32_t n, float softcap, float* out, int32_t is_bf16, int32_t n_threads) {
+    if (is_bf16) columns((const bf16*)hidden, (const bf16*)weight, width, rows, entries, n, softcap, out, n_threads);
+    else columns((const float*)hidden, (const float*)weight, width, rows, entries, n, softcap, out, n_threads);
 }
 }
