@@ -45,6 +45,18 @@ GEMMA = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] | trim }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>model\n{% endif %}"
 )
+GEMMA4 = (  # a system's turn where there is something to say in it; replies without their thinking; an empty one if off
+    "{%- set thinks = enable_thinking is defined and enable_thinking -%}{{- bos_token -}}"
+    "{%- set told = messages[0].content | trim if messages[0].role == 'system' else '' -%}"
+    "{%- if thinks or told -%}"
+    "{{- '<|turn>system\n' ~ ('<|think|>' if thinks else '') ~ told ~ '<turn|>\n' -}}{%- endif -%}"
+    "{%- for m in messages if m.role != 'system' -%}"
+    "{{- '<|turn>' ~ ('model' if m.role == 'assistant' else m.role) ~ '\n' -}}"
+    "{%- set said = m.content.split('<channel|>') | last if m.role == 'assistant' else m.content -%}"
+    "{{- said | trim ~ '<turn|>\n' -}}{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '<|turn>model\n' -}}"
+    "{%- if not thinks -%}{{- '<|channel>thought\n<channel|>' -}}{%- endif -%}{%- endif -%}"
+)
 PREAMBLE = "{% if messages[0].role != 'system' %}<|im_start|>system\nBe brief.<|im_end|>\n{% endif %}" + tiny.CHATML
 TEMPLATES = {
     "chatml": tiny.CHATML,
@@ -52,15 +64,24 @@ TEMPLATES = {
     "thinking": THINKING,
     "alpaca": ALPACA,
     "gemma": GEMMA,
+    "gemma4": GEMMA4,
     "preamble": PREAMBLE,
 }
-TRIMMING = {"llama3", "gemma"}
+CONTROL = {"gemma4": ["<|turn>", "<turn|>", "<|think|>", "<|channel>", "<channel|>"]}  # besides the usual ones
+TRIMMING = {"llama3", "gemma", "gemma4"}
 CONTENTS = ("hi", "", " yes ", "\n\nno\n", "1 2  3", "é e\u0301 你好 🦩", "ends: ", "\t", "a\nb", "###", "{{ x }}")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 def conversation(content: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": content}]
+
+
+def add_control(directory: Path, texts: list[str]) -> None:
+    file = str(directory / "tokenizer.json")
+    made = tokenizers.Tokenizer.from_file(file)
+    made.add_special_tokens(texts)
+    made.save(file)
 
 
 @pytest.fixture(scope="session")
@@ -70,6 +91,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, template in TEMPLATES.items():
         made[name] = tmp_path_factory.mktemp(name)
         tiny.save_tokenizer(made[name], template, bos_token="<|endoftext|>")
+        add_control(made[name], CONTROL.get(name, []))
         post_processor(made[name])
     return made
 
@@ -117,13 +139,18 @@ def test_the_parts_of_a_frame(frames: dict[str, tuple[Tokenizer, Frame, Any]]) -
     assert tokenizer.decode(found.tail) == "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
     tokenizer, found, _ = frames["alpaca"]
     assert found == Frame((), "### Instruction:\n", "\n\n### Response:\n", (), end, trims=False)
+    tokenizer, found, _ = frames["gemma4"]
+    assert tokenizer.decode(found.head) == "<|endoftext|><|turn>"
+    assert (found.opening, found.closing) == ("user\n", "")
+    assert found.end == tokenizer.control["<turn|>"]
+    assert tokenizer.decode(found.tail) == "<turn|>\n<|turn>model\n<|channel>thought\n<channel|>"
     tokenizer, found, _ = frames["preamble"]
     assert tokenizer.decode(found.head) == "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>"
 
 
 def test_bos_exactly_once(frames: dict[str, tuple[Tokenizer, Frame, Any]]) -> None:
     """The template writes it and the tokenizer would add it; a content that spells it stays text."""
-    for name, expected in (("llama3", 1), ("gemma", 1), ("chatml", 0)):
+    for name, expected in (("llama3", 1), ("gemma", 1), ("gemma4", 1), ("chatml", 0)):
         tokenizer, found, theirs = frames[name]
         bos = tokenizer.control["<|endoftext|>"]
         assert tokenizer.bos == bos

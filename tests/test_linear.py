@@ -119,9 +119,9 @@ class Fickle(reference.PlainLinear):
 @pytest.mark.parametrize(
     ("other", "last", "expected"),
     [
-        (lambda n: n > 64, False, (64, 32, 16)),
+        (lambda n: n > 64, False, (64, 48, 32, 16)),
         (lambda n: n < 32, False, (16,)),
-        (lambda n: n == 32, False, (512, 256, 128, 64, 16)),
+        (lambda n: n == 32, False, (512, 384, 256, 192, 128, 96, 64, 48, 16)),
         (lambda _: False, True, (1,)),
     ],
 )

@@ -199,6 +199,29 @@ def test_a_rows_bits_depend_neither_on_others_nor_on_threads(path: str, operatio
         assert torch.equal(run(x), together)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_rows_bits_do_not_depend_on_where_it_lies(path: str, operation: str, dtype: torch.dtype) -> None:
+    """Rows side by side, and the same at another address among NaN."""
+    if path == "plain":
+        pytest.skip("torch promises nothing of the kind")
+    x, apart = torch.randn(70, 576).to(dtype), torch.full((70, 600), torch.nan, dtype=dtype)
+    apart[:, 5:581] = x
+    run = OPERATIONS[operation]
+    for lo, hi in ((0, 70), (69, 70), (3, 20)):
+        assert torch.equal(run(apart[lo:hi, 5:581]), run(x)[lo:hi])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [1, 65, 130])
+def test_bits_of_odd_widths_depend_on_their_row(path: str, dtype: torch.dtype, width: int) -> None:
+    if path == "plain":
+        pytest.skip("torch promises nothing of the kind")
+    x = torch.randn(300, 2 * width).to(dtype)
+    for run in (lambda x: cpu.rms_norm(x, None, EPS), lambda x: cpu.gated(x, "silu")):
+        assert torch.equal(run(x[7:12]), run(x)[7:12])
+
+
 def test_half_precision_takes_torch() -> None:
     x = torch.randn(5, 64).half()
     assert torch.equal(cpu.rms_norm(x, torch.ones(64), EPS), reference.rms_norm(x, torch.ones(64), EPS))

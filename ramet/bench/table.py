@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from typing import cast
 
 from rich.box import SIMPLE
@@ -15,10 +16,10 @@ from ramet.bench.samples import Row
 _CAPTION = "medians, and half the spread of the middle half"
 
 
-def hardware(report: Report) -> Table:
+def hardware(facts: Mapping[str, object]) -> Table:
     """What was measured and on what, as two columns."""
     table = Table.grid(padding=(0, 2))
-    for key, value in {"model": report.model, "peer": report.peer, **report.machine, **report.settings}.items():
+    for key, value in facts.items():
         table.add_row(f"[dim]{key}[/]", escape(_text(value)))
     return table
 
@@ -73,7 +74,7 @@ def _ms(row: Row, name: str) -> str:
     if median is None:
         return "-"
     low, high = row.middle_half(name)
-    return f"[bold]{_short(median)}[/] [dim]±{50 * (high - low) / median:.0f}%[/]"
+    return f"[bold]{short(median)}[/] [dim]±{50 * (high - low) / median:.0f}%[/]"
 
 
 def _note(row: Row, name: str) -> str:
@@ -91,5 +92,6 @@ def _rate(row: Row, name: str) -> float | None:
     return statistics.median(rates[name]) if rates.get(name) else None
 
 
-def _short(ms: float) -> str:
+def short(ms: float) -> str:
+    """Milliseconds in three digits."""
     return f"{ms:.0f}" if ms >= 100 else f"{ms:.1f}" if ms >= 10 else f"{ms:.2f}"

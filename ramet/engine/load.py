@@ -37,4 +37,4 @@ def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
         made = weights[name] if weight.transform is None else weight.transform(weights[name])
         weights[name] = made.to(device)
     rotaries = [rope_frequencies(config, kind) for kind in shape.rotaries]
-    return Decoder(shape, weights, rotaries, choose(device, settings.ops))
+    return Decoder(shape, weights, rotaries, choose(device, settings.ops, invariant=settings.batch_invariant))

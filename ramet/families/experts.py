@@ -29,4 +29,4 @@ def experts_plan(at: str, n_experts: int, size: int, hidden: int, names: Collect
 
 def _stacked(n_experts: int, weight: torch.Tensor) -> torch.Tensor:
     """Experts laid one behind the other, as a dimension of their own."""
-    return weight.unflatten(0, (n_experts, -1))
+    return weight.view(n_experts, -1, weight.shape[1])

@@ -62,7 +62,7 @@ def add_one(weight: torch.Tensor) -> torch.Tensor:
 
 
 def outer_plan(shape: Shape, names: Collection[str], transform: Callable[[torch.Tensor], torch.Tensor] | None) -> Plan:
-    """Embedding, final norm (with the family's `transform` of norms), and the head of a checkpoint with one of its own."""
+    """Embedding, final norm (with the family's `transform` of norms), and the head where the checkpoint has one."""
     at, vocabulary, hidden = prefix(names), shape.vocab_size, shape.hidden_size
     plan = {
         "embedding": Weight((f"{at}embed_tokens.weight",), (vocabulary, hidden)),

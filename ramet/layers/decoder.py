@@ -76,7 +76,7 @@ class Decoder:
         hidden = self.hidden(stream, store)
         if not len(hidden):
             return torch.empty(0), torch.empty(0)
-        return self.ops.read(hidden, self.head, stream, **({"softcap": self.shape.softcap} if self.shape.softcap else {}))
+        return self.ops.read(hidden, self.head, stream, self.shape.softcap)
 
     @torch.inference_mode()
     def hidden(self, stream: Stream, store: Store | None) -> torch.Tensor:
@@ -121,8 +121,13 @@ class _Parts:
 
     def layer(self) -> Layer:
         own = self.shape.layers[self.i]
-        mixer = self._attention(own.mixer, own) if isinstance(own.mixer, AttentionShape) else self._delta(own.mixer, own)
-        return Layer(mixer, self._rowwise(own), self._per_layer(own), self._take("scale") if own.scaled else None)
+        scale = self._take("scale") if own.scaled else None
+        return Layer(self._mixer(own), self._rowwise(own), self._per_layer(own), scale)
+
+    def _mixer(self, own: LayerShape) -> Attention | GatedDelta:
+        if isinstance(own.mixer, AttentionShape):
+            return self._attention(own.mixer, own)
+        return self._delta(own.mixer, own)
 
     def _rowwise(self, own: LayerShape) -> GatedMLP | SharedExperts | DenseExperts:
         if isinstance(own.mlp, MLPShape):

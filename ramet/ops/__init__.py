@@ -100,16 +100,18 @@ class Ops:
     sigmoid_mul: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     pack: Pack
     prepare: Callable[[torch.Tensor], head_reference.Vocabulary]
-    read: Callable[[torch.Tensor, head_reference.Vocabulary, Stream], tuple[torch.Tensor, torch.Tensor]]
+    read: Callable[[torch.Tensor, head_reference.Vocabulary, Stream, float], tuple[torch.Tensor, torch.Tensor]]
     causal_conv: Callable[[torch.Tensor, torch.Tensor, Stream, Recurrent | None], torch.Tensor]
     gated_delta: GatedDelta
     pack_experts: Callable[[torch.Tensor, torch.Tensor, str], Experts]
     why: dict[str, str]
 
 
-def choose(device: torch.device, override: Mapping[str, str] = MappingProxyType({})) -> Ops:
+def choose(
+    device: torch.device, override: Mapping[str, str] = MappingProxyType({}), *, invariant: bool = False
+) -> Ops:
     """Choose once, at load. `override` maps attention, norm, linear, head, conv, gated_delta or experts to "reference"
-    or "cpu".
+    or "cpu". With `invariant` the bits of a row do not depend on what else is in the round.
 
     Raises InvalidRequest for other names, and for "cpu" on another device.
     """
@@ -130,7 +132,7 @@ def choose(device: torch.device, override: Mapping[str, str] = MappingProxyType(
     return Ops(
         attention=attention.attention, rms_norm=norm.rms_norm, rms_norm_gated=norm.rms_norm_gated, rotate=norm.rotate,
         gated=norm.gated, sigmoid_mul=norm.sigmoid_mul,
-        pack=linear.pack, prepare=head.prepare, read=head.read, causal_conv=conv.causal_conv,
+        pack=linear.pack_invariant if invariant else linear.pack, prepare=head.prepare, read=head.read, causal_conv=conv.causal_conv,
         gated_delta=gated_delta.gated_delta, pack_experts=experts.pack, why=why,
     )  # fmt: skip
 

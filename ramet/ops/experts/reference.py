@@ -18,8 +18,8 @@ def pack(gate_up: torch.Tensor, down: torch.Tensor, activation: str) -> PlainExp
 class PlainExperts:
     """x [N, C], chosen [N, k] int64, weights [N, k] float32 -> [N, C] in x's dtype.
 
-    A row gives the sum over its experts of weight * down(activation(gate) * up), in ascending order of the experts, which
-    is a function of the row alone; summed in float32 and rounded once. A row's experts differ from each other.
+    A row gives the sum over its experts of weight * down(activation(gate) * up), in ascending order of the experts,
+    which is a function of the row alone; summed in float32 and rounded once. A row's experts differ from each other.
     """
 
     def __init__(self, gate_up: torch.Tensor, down: torch.Tensor, activation: str) -> None:

@@ -7,7 +7,7 @@ namespace ramet {
 namespace {
 
 constexpr int kTileRows = 64, kTileChannels = 512;  // some rows of a tile and its weights stay in the first cache
-constexpr int kTogether = 4;                        // rows
+constexpr int kTogether = 4;                        // rows, which share what they load
 
 struct Call {
     const void* x;
@@ -34,21 +34,21 @@ const S* input(const Call& call, const S* zeros, int piece, int i) {
     return window + (ptrdiff_t)(call.width - 1 + i) * call.n_channels;
 }
 
-// kRows rows of which the last ends with x[kWidth + kRows - 2]: what they share is loaded once.
-template <class S, int kWidth, int kRows>
+// kCount rows, of which the last ends with x[kWidth + kCount - 2]: what they share is loaded once.
+template <class S, int kWidth, int kCount>
 INLINE void convolve(const Call& call, const S* const* x, S* out, int begin, int end) {
     for (int c = begin; c < end; c += kLanes) {
-        Vec inputs[kWidth + kRows - 1], totals[kRows] = {};
+        Vec inputs[kWidth + kCount - 1], totals[kCount] = {};
 #pragma GCC unroll 8
-        for (int j = 0; j < kWidth + kRows - 1; ++j) inputs[j] = load(x[j] + c);
+        for (int j = 0; j < kWidth + kCount - 1; ++j) inputs[j] = load(x[j] + c);
 #pragma GCC unroll 8
         for (int j = 0; j < kWidth; ++j) {
             Vec weight = load(call.weight + (ptrdiff_t)j * call.n_channels + c);
 #pragma GCC unroll 8
-            for (int r = 0; r < kRows; ++r) totals[r] += inputs[j + r] * weight;
+            for (int r = 0; r < kCount; ++r) totals[r] += inputs[j + r] * weight;
         }
 #pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) store(out + (ptrdiff_t)r * call.n_channels + c, silu(totals[r]));
+        for (int r = 0; r < kCount; ++r) store(out + (ptrdiff_t)r * call.n_channels + c, silu(totals[r]));
     }
 }
 

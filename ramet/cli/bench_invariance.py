@@ -1,0 +1,54 @@
+"""`ramet bench invariance`: whether an answer depends on the load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ramet.cli import load_engine, options
+from ramet.cli.bench_watch import json_option, printed, watched
+
+
+@click.command("invariance")
+@options.model_option
+@click.option(
+    "--loads", type=click.IntRange(min=0), default=200, show_default=True, help="Of trees, and as many of decisions."
+)
+@click.option(
+    "--state-tokens", type=click.IntRange(min=1), default=300, show_default=True, help="Most tokens of a state."
+)
+@click.option("--shapes", help="STATExQUESTIONSxTOKENS of what is timed; commas between.  [default: 400 tokens]")
+@click.option(
+    "--repeats", type=click.IntRange(min=1), default=10, show_default=True, help="Timed runs with and without the mode."
+)
+@click.option("--seed", default=0, show_default=True, help="Of the requests and the loads.")
+@json_option
+@options.engine_options
+def invariance(model: str, loads: int, state_tokens: int, shapes: str | None, json_path: Path | None, **given: Any) -> None:
+    """Draw random loads and count the answers whose bits are not those of their question asked alone.
+
+    With batch_invariant, where one such answer makes the command fail (exit code 1), and without; and time both. The
+    model is loaded twice.
+    """
+    from ramet.bench import invariance as bench
+    from ramet.bench import invariance_table
+    from ramet.bench.samples import Effort
+    from ramet.bench.shapes import Shape
+    from ramet.bench.table import hardware
+
+    timed = [Shape.parse(text, 3) for text in (shapes.split(",") if shapes else bench.SHAPES)]
+    effort, settings = Effort(repeats=given["repeats"], seed=given["seed"]), options.given(given)
+    with watched(json_path) as watch:
+        watch.step(f"loading {model}")
+        with (
+            load_engine(model, **settings | {"batch_invariant": True}) as mode,
+            load_engine(model, **settings | {"batch_invariant": False}) as plain,
+        ):
+            engines = {"mode": mode, "plain": plain}
+            found = bench.run(engines, loads, state_tokens, timed, effort, watch)
+    printed(hardware({"model": found.model, **found.machine, **found.settings}), *invariance_table.parts(found))
+    if found.n_faults:
+        click.echo(f"{found.n_faults} answers differ in the mode", err=True)
+        raise click.exceptions.Exit(1)

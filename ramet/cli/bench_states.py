@@ -1,0 +1,79 @@
+"""`ramet bench states`: what a step of a growing state costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ramet.cli import load_engine, options
+from ramet.cli.bench_watch import json_option, printed, watched
+
+
+@click.command("states")
+@options.model_option
+@click.option("--trajectories", type=click.IntRange(min=1), default=30, show_default=True, help="Agents.")
+@click.option("--steps", type=click.IntRange(min=2), default=20, show_default=True, help="Requests of each.")
+@click.option("--questions", type=click.IntRange(min=1), default=4, show_default=True, help="Of each request.")
+@click.option(
+    "--words", type=click.IntRange(min=4), default=40, show_default=True, help="By which a history grows in a step."
+)
+@click.option(
+    "--tail", type=click.IntRange(min=0), default=0, show_default=True, help="Words at its end that each step replaces."
+)
+@click.option(
+    "--fresh-every",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Ask every so many steps once more where nothing is kept.",
+)
+@click.option(
+    "--small-cache-bytes",
+    type=click.IntRange(min=1),
+    help="The budget of the second part.  [default: an eighth of what the first kept]",
+)
+@click.option("--seed", default=0, show_default=True, help="Of the texts.")
+@json_option
+@click.option(
+    "--plot",
+    "plot_path",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Draw milliseconds and bytes against history: .svg, .png or .pdf. Needs matplotlib.",
+)
+@options.engine_options
+def states(json_path: Path | None, plot_path: Path | None, model: str, **given: Any) -> None:
+    """Ask about states that grow, step by step, and compare with states that are computed anew.
+
+    Then all over again under a budget that does not hold them. In float32 the run fails when an answer moves by more
+    than 1e-4.
+    """
+    from ramet.bench import states as bench
+    from ramet.bench import states_table
+    from ramet.bench.history import Growth
+    from ramet.bench.table import hardware
+
+    work = bench.Work(
+        given["trajectories"], given["steps"], given["questions"], Growth(given["words"], given["tail"]),
+        given["fresh_every"], given["small_cache_bytes"], given["seed"],
+    )  # fmt: skip
+    draw = None if plot_path is None else _draw()
+    with watched(json_path) as watch:
+        watch.step(f"loading {model}")
+        with load_engine(model, **options.given(given)) as engine:
+            found = bench.run(engine, work, watch)
+            dtype, same_bits = engine.model.dtype, engine.settings.batch_invariant
+    printed(hardware({"model": found.model, **found.machine, **found.settings}), *states_table.parts(found))
+    if draw is not None:
+        draw(found, plot_path)
+    bench.check(found, dtype, same_bits=same_bits)
+
+
+def _draw() -> Any:
+    """The plot's function; asked for before the run, which takes minutes."""
+    try:
+        from ramet.bench.states_plot import draw
+    except ImportError as error:
+        raise click.UsageError('--plot needs matplotlib: pip install "ramet[plot]"') from error
+    return draw

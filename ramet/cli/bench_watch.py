@@ -1,0 +1,64 @@
+"""What the benches share on a terminal: the line that says what runs, and the file and the tables at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ramet.bench.report import Document
+    from ramet.bench.watch import Watch
+
+WIDTH = 120  # where the output is no terminal
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def json_option(command: F) -> F:
+    return click.option(
+        "--json",
+        "json_path",
+        type=click.Path(dir_okay=False, writable=True, path_type=Path),
+        help="Write every sample to this file.",
+    )(command)
+
+
+@contextmanager
+def watched(json_path: Path | None) -> Iterator[Watch]:
+    """A line on stderr, in a terminal only, that says what runs; and the document written as it grows."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from ramet.bench.watch import Watch
+
+    what = (SpinnerColumn(), TextColumn("{task.description}"))
+    columns = (*what, BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("starting", total=None)
+
+        def save(document: Document) -> None:
+            if json_path is not None:
+                document.write(json_path)
+
+        yield Watch(
+            step=lambda text: progress.update(task, description=text),
+            done=lambda part: progress.update(task, completed=part, total=1.0),
+            save=save,
+        )
+
+
+def printed(*tables: Table) -> None:
+    """On stdout."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = WIDTH
+    for table in tables:
+        console.print(table)
