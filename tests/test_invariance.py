@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
-from tiny_engine import MAKERS, tiny_engine
+from tiny_engine import MAKERS, MAX_POSITIONS, tiny_engine
 
 from ramet.engine import Engine
+from ramet.errors import RametError
 from ramet.tree import IntArray, Read, Reads, Segment, Tree
 
 DTYPES = ["float32", "bfloat16"]
@@ -21,9 +23,13 @@ def engines(model_type: str, dtype: str) -> Iterator[tuple[Engine, list[Engine]]
     """One that is asked questions alone, and others under load: with large rounds, small ones, and a cache that
     hardly holds a state."""
     loads = ({"max_round_tokens": 2048}, {"max_round_tokens": 320}, {"cache_bytes": 1 << 22, "max_round_tokens": 320})
+    sizes = {"head_dim": 32} if model_type == "qwen3" else {}
+    source = MAKERS[model_type](max_position_embeddings=MAX_POSITIONS, **sizes)
     with contextlib.ExitStack() as stack:
         made = [
-            stack.enter_context(tiny_engine(model_type, dtype=dtype, batch_invariant=True, checkpoint_spacing=128, **s))
+            stack.enter_context(
+                tiny_engine(model_type, source, dtype=dtype, batch_invariant=True, checkpoint_spacing=128, **s)
+            )
             for s in ({}, *loads)
         ]
         yield made[0], made[1:]
@@ -79,3 +85,16 @@ def test_the_bits_of_the_question_asked_alone(model_type: str, dtype: str) -> No
                     assert found == [b for q in questions for b in expected[state, q]]
             stats = engine.stats()
             assert stats["prefix_hit_tokens_total"] > 0
+
+
+@pytest.mark.parametrize(
+    ("model_type", "settings", "named"),
+    [
+        ("qwen3", {}, "heads of .24."),
+        ("llama", {"ops": {"attention": "reference"}}, "attention would be plain torch"),
+        ("llama", {"ops": {"norm": "reference", "linear": "reference"}}, "norm would be plain torch"),
+    ],
+)
+def test_what_cannot_keep_the_promise_is_refused(model_type: str, settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(RametError, match=named):
+        tiny_engine(model_type, batch_invariant=True, **settings)

@@ -47,8 +47,8 @@ class Trajectory:
         messages = [_message("user", self.opening)]
         for done, heard in self.steps[: step + 1]:
             messages += [_message("assistant", done), _message("tool", heard)]
-        heard = self.steps[step][1].split()
-        messages[-1] = _message("tool", " ".join(heard[: len(heard) // 2]))
+        words = self.steps[step][1].split()
+        messages[-1] = _message("tool", " ".join(words[: len(words) // 2]))
         return [*messages, _message("status", self.tails[step])] if self.tails[step] else messages
 
 

@@ -6,83 +6,37 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
-
-import numpy as np
+from dataclasses import asdict, dataclass, replace
 
 from ramet.bench import machine
 from ramet.bench.loads import Draw, Load
 from ramet.bench.probes import DecisionProbe, Numbers, Probe, TreeProbe
-from ramet.bench.report import Document
-from ramet.bench.samples import Effort, JsonObject, Row, interleave
+from ramet.bench.samples import Effort, Row, interleave
 from ramet.bench.shapes import Prompt, Shape
+from ramet.bench.tallies import Invariance, Tally
 from ramet.bench.watch import Watch
 from ramet.engine.engine import Engine
 
 SHAPES = ("400x1x60", "400x4x60", "400x48x40")
-RATIO = (("mode", "plain", "mode_over_plain"),)
-MAX_LISTED = 20
+Engines = Mapping[str, Engine]  # "mode", with batch_invariant, and "plain", without
 _N_PROBES, _N_THREADS, _N_COLUMNS = 12, 32, 4
 _WORDS_A_TOKEN = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """An answer that is not the one of its question alone. `load` is drawn again from its number and the run's seed."""
+class Work:
+    """`n_loads` at each level; states of up to n_state tokens; the `shapes` that are timed."""
 
-    load: int
-    max_round_tokens: int
-    probe: int
-    question: int
-    largest: float
-
-
-@dataclass(slots=True)
-class Tally:
-    """Answers compared, those with other bits, and the largest difference of a number: of logits and logsumexps at the
-    level of trees, of probabilities at that of decisions. `listed` has the first of them."""
-
-    answers: int = 0
-    differ: int = 0
-    largest: float = 0.0
-    listed: list[Difference] = field(default_factory=list)
-
-    def take(self, load: Load, probe: int, question: int, alone: Numbers, found: Numbers) -> None:
-        self.answers += 1
-        if alone.tobytes() == found.tobytes():
-            return
-        moved = float(np.abs(alone.astype(np.float64) - found).max())
-        self.differ += 1
-        self.largest = max(self.largest, moved)
-        if len(self.listed) < MAX_LISTED:
-            self.listed.append(Difference(load.number, load.max_round_tokens, probe, question, moved))
-
-
-@dataclass(slots=True)
-class Invariance(Document):
-    """tallies: level -> "mode" or "plain" -> what was found. rows: what rounds cost with and without the mode."""
-
-    model: str
-    machine: dict[str, str]
-    settings: JsonObject
-    n_loads: int = 0
-    tallies: dict[str, dict[str, Tally]] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)
+    n_loads: int
+    n_state: int
+    shapes: Sequence[Shape]
+    effort: Effort
 
     @property
-    def n_faults(self) -> int:
-        """Answers that differ in the mode."""
-        return sum(tallies["mode"].differ for tallies in self.tallies.values())
-
-    def as_json(self) -> JsonObject:
-        levels = {level: {name: asdict(t) for name, t in tallies.items()} for level, tallies in self.tallies.items()}
-        return {
-            "bench": "invariance", "model": self.model, "machine": self.machine, "settings": self.settings,
-            "loads": self.n_loads, "faults": self.n_faults, "levels": levels,
-            "rows": [{**row.as_json(), **row.ratios(RATIO)} for row in self.rows],
-        }  # fmt: skip
+    def seed(self) -> int:
+        return self.effort.seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,36 +66,34 @@ class Level:
         ]
 
 
-def run(engines: dict[str, Engine], n_loads: int, n_state: int, shapes: Sequence[Shape], effort: Effort, watch: Watch) -> Invariance:
-    """`engines`: "mode", with batch_invariant, and "plain", without. n_loads at each level. The document tells how many
-    answers differ; nothing is raised where some do."""
+def run(engines: Engines, work: Work, watch: Watch) -> Invariance:
+    """The document tells how many answers differ; nothing is raised where some do."""
     mode = engines["mode"]
-    found = Invariance(
-        mode.name, machine.describe(mode.settings.threads or 1), {**asdict(effort), "n_state": n_state, **mode.describe()}
-    )
-    levels = Level.all(mode.shape.vocab_size, n_state, effort.seed)
-    n_parts = len(levels) * len(engines) * n_loads + len(shapes)
-    n_done = 0
-    with ThreadPoolExecutor(_N_THREADS) as threads:
-        for level in levels:
-            found.tallies[level.name] = {name: Tally() for name in engines}
-            watch.step(f"{level.name} alone")
-            alone = {name: level.alone(engine, threads) for name, engine in engines.items()}
-            for number in range(n_loads):
-                load = Load.draw(number, effort.seed, level.probes, level.stranger)
-                for name, engine in engines.items():
-                    watch.step(f"{level.name}, load {number + 1}, {name}: {found.n_faults} differ in the mode")
-                    _compare(load, engine, alone[name], found.tallies[level.name][name], threads)
-                    n_done += 1
-                    watch.done(n_done / n_parts)
-                found.n_loads = number + 1
-                watch.save(found)
-    for shape in shapes:
-        found.rows.append(cost(engines, shape, effort, watch))
-        n_done += 1
-        watch.done(n_done / n_parts)
+    facts = machine.describe(mode.settings.threads or 1)
+    settings = {**asdict(work.effort), "n_state": work.n_state, **mode.describe()}
+    found = Invariance(mode.name, facts, settings, work.n_loads)
+    levels = Level.all(mode.shape.vocab_size, work.n_state, work.seed)
+    n_parts = len(levels) * work.n_loads + len(work.shapes)
+    drawn = (_drawn(found, level, engines, work, watch) for level in levels)
+    parts = itertools.chain(*drawn, _timed(found, engines, work, watch))
+    for n_done, _ in enumerate(parts, 1):
         watch.save(found)
+        watch.done(n_done / n_parts)
     return found
+
+
+def _drawn(found: Invariance, level: Level, engines: Engines, work: Work, watch: Watch) -> Iterator[None]:
+    """One load after the other, on each engine."""
+    tallies = found.tallies[level.name] = {name: Tally() for name in engines}
+    with ThreadPoolExecutor(_N_THREADS) as threads:
+        watch.step(f"{level.name} alone")
+        alone = {name: level.alone(engine, threads) for name, engine in engines.items()}
+        for number in range(work.n_loads):
+            load = Load.draw(number, work.seed, level.probes, level.stranger)
+            for name, engine in engines.items():
+                watch.step(f"{level.name}, load {number + 1}, {name}: {found.n_faults} differ in the mode")
+                _compare(load, engine, alone[name], tallies[name], threads)
+            yield
 
 
 def _compare(load: Load, engine: Engine, alone: list[list[Numbers]], tally: Tally, threads: Executor) -> None:
@@ -153,7 +105,13 @@ def _compare(load: Load, engine: Engine, alone: list[list[Numbers]], tally: Tall
                 tally.take(load, ask.number, question, alone[ask.number][question], numbers)
 
 
-def cost(engines: dict[str, Engine], shape: Shape, effort: Effort, watch: Watch) -> Row:
+def _timed(found: Invariance, engines: Engines, work: Work, watch: Watch) -> Iterator[None]:
+    for shape in work.shapes:
+        found.rows.append(cost(engines, shape, work.effort, watch))
+        yield
+
+
+def cost(engines: Engines, shape: Shape, effort: Effort, watch: Watch) -> Row:
     """The same trees through both engines by turns; each has ids of its own, so that nothing is kept of them."""
     rng, row = random.Random(f"{effort.seed} {shape}"), Row(str(shape))  # noqa: S311
     n_vocab = engines["mode"].shape.vocab_size

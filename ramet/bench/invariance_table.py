@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from rich.box import SIMPLE
 from rich.table import Table
 
-from ramet.bench.invariance import Invariance
 from ramet.bench.table import short
+from ramet.bench.tallies import Invariance
 
 _NAMES = {"mode": "batch-invariant", "plain": "without"}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ramet.bench.probes import Numbers, Probe
 from ramet.engine.engine import Engine
 
-ROUND_TOKENS = (48, 96, 256, 1024, 4096)
+ROUND_TOKENS = (128, 192, 320, 1024, 4096)
 _MAX_STRANGERS = 6
 Draw = Callable[[random.Random], Probe]
 
@@ -26,7 +26,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is asked at `first`, so that its states are kept, and `then` all at once, in rounds of up to max_round_tokens."""
+    """What is asked at `first`, so that its states are kept, and `then` all at once, in rounds of max_round_tokens."""
 
     number: int
     max_round_tokens: int
@@ -35,8 +35,8 @@ class Load:
 
     @classmethod
     def draw(cls, number: int, seed: int, probes: Sequence[Probe], stranger: Draw) -> Load:
-        """One to three of the probes, each asked some of its questions in some order, and with a chance of one half each:
-        another version of its state before it, all of its own before it, and other questions about it beside it. And
+        """One to three of the probes, each asked some of its questions in some order; at times another version of its
+        state before it, all of its own questions before it, and other questions about its state beside it. And
         strangers."""
         rng = random.Random(f"{seed} load {number}")  # noqa: S311
         first, then = [], []

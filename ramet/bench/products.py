@@ -127,6 +127,6 @@ class _ExpertsWitness:
     found: list[Product]
 
     def __call__(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        note = ExpertsProduct(self.product, *x.shape, self.n_experts, self.size, x.dtype, chosen, weights)
-        self.found.append(note)
+        sizes = (x.shape[0], x.shape[1], self.n_experts, self.size)
+        self.found.append(ExpertsProduct(self.product, *sizes, x.dtype, chosen, weights))
         return self.product(x, chosen, weights)

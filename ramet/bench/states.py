@@ -1,8 +1,8 @@
 """States that grow: what a step of a long history costs when what came before it was kept.
 
 Trajectories are asked one request at a time. On a sample of steps an engine that has kept nothing answers the same
-request, and the answers are compared. Then all trajectories are asked once more, step by step in turn, under a budget
-that they do not fit: what had to leave is computed again, and no answer may move.
+request, and the answers are compared. Then all trajectories are asked once more, side by side, under a budget that they do
+not fit: what had to leave is computed again, and no answer may move.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -24,12 +23,9 @@ from ramet.errors import RametError
 from ramet.layers.storage import row_bytes, state_bytes
 from ramet.request import Answer, Decision, DecisionRequest, NoulAnswer
 
-if TYPE_CHECKING:
-    from ramet.bench.samples import JsonObject
-
 TOLERANCE = 1e-4  # on a probability, in float32
 _N_WARM = 3
-_SMALL = 8  # the small budget, where none is given, is what the trajectories left divided by this
+_SMALL = 3  # the small budget, where none is given, is what the trajectories left divided by this
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +75,7 @@ def run(engine: Engine, work: Work, watch: Watch) -> Steps:
             watch.save(found)
             watch.done(len(found.steps) / (2 * work.n_requests))
     found.evicted = int(engine.stats()["pages_evicted_total"] + engine.stats()["checkpoints_evicted_total"])
-    found.squeezed = _squeezed(engine, work, answers, found.steps[-1].bytes // _SMALL, watch)
+    found.squeezed = _squeezed(engine, work, answers, _small(found), watch)
     watch.save(found)
     return found
 
@@ -117,23 +113,33 @@ def _measured(engine: Engine, fresh: Engine, work: Work, watch: Watch) -> Iterat
 
 
 def _squeezed(engine: Engine, work: Work, answers: list[dict[str, Answer]], n_bytes: int, watch: Watch) -> Squeezed:
-    """All steps again, the trajectories in turn, so that each comes back when others have taken its place."""
-    trajectories = [work.trajectory(number) for number in range(work.n_trajectories)]
-    found = Squeezed(cache_bytes=work.small_cache_bytes or max(1, n_bytes))
+    """All steps again, those of one number together and shuffled, so that a trajectory comes back when others have
+    taken some of its place."""
+    trajectories = [(number, work.trajectory(number)) for number in range(work.n_trajectories)]
+    rng = random.Random(work.seed)  # noqa: S311
+    found = Squeezed(cache_bytes=n_bytes if work.small_cache_bytes is None else work.small_cache_bytes)
     n_tokens = n_cached = 0
     with _beside(engine, found.cache_bytes) as small:
         for step in range(work.n_steps):
-            for number, trajectory in enumerate(trajectories):
+            for number, trajectory in rng.sample(trajectories, len(trajectories)):
                 watch.step(f"small budget: step {step + 1}, trajectory {number + 1}")
                 asked, decision = _ask(small, work.request(trajectory, step))
                 moved = difference(decision.answers, answers[number * work.n_steps + step])
                 found.difference = max(found.difference, moved)
-                n_tokens, n_cached, found.n_steps = n_tokens + asked.n_tokens, n_cached + asked.n_cached, found.n_steps + 1
+                n_tokens, n_cached = n_tokens + asked.n_tokens, n_cached + asked.n_cached
+                found.n_steps += 1
                 watch.done((work.n_requests + found.n_steps) / (2 * work.n_requests))
         stats = small.stats()
-    found.evicted_pages, found.evicted_states = (int(stats[f"{what}_evicted_total"]) for what in ("pages", "checkpoints"))
+    found.evicted_pages = int(stats["pages_evicted_total"])
+    found.evicted_states = int(stats["checkpoints_evicted_total"])
     found.cached = n_cached / n_tokens
     return found
+
+
+def _small(found: Steps) -> int:
+    """A budget that two states fit, but not all; of a model with recurrent layers half is for keys and values."""
+    longest = max(s.n_history for s in found.steps)
+    return max(found.steps[-1].bytes // _SMALL, 4 * longest * found.row_bytes)
 
 
 def _warm(fresh: Engine, work: Work, watch: Watch) -> None:

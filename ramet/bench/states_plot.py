@@ -42,13 +42,15 @@ def costs(axes: Axes, found: Steps) -> None:
     steps, buckets = found.steps, found.buckets()
     image = len(steps) > MAX_VECTORS
     fresh = [(s.n_history, s.fresh.ms) for s in steps if s.fresh is not None]
-    sides = {
+    resumed = [(s.n_history, s.resumed.ms) for s in steps]
+    sides: dict[str, tuple[str, list[tuple[int, float]], list[tuple[float, float]]]] = {
         "fresh": (FRESH, fresh, [(b.n_history, b.fresh_ms) for b in buckets if b.fresh_ms is not None]),
-        "resumed": (RESUMED, [(s.n_history, s.resumed.ms) for s in steps], [(b.n_history, b.resumed_ms) for b in buckets]),
+        "resumed": (RESUMED, resumed, [(b.n_history, b.resumed_ms) for b in buckets]),
     }
     for name, (colour, points, medians) in sides.items():
         if points:
-            axes.scatter(*zip(*points, strict=True), s=9, lw=0, alpha=0.3, color=colour, rasterized=image)
+            history, ms = zip(*points, strict=True)
+            axes.scatter(history, ms, s=9, lw=0, alpha=0.3, color=colour, rasterized=image)
             axes.plot(*zip(*medians, strict=True), color=colour, lw=2, marker="o", ms=4, label=name)
     axes.set(xlim=(0, None), ylim=(0, None), xlabel="history, tokens", ylabel="milliseconds of a step")
     axes.set_title("What a step costs")

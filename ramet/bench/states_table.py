@@ -19,8 +19,9 @@ def parts(found: Steps) -> Iterator[Table]:
 
 def costs(found: Steps) -> Table:
     """A line for steps of about equal history; medians."""
-    table = Table(title="a step of a growing state", caption="medians; ms: the request, and its passes alone", box=SIMPLE)
-    for head in ("history", "steps", "tokens", "computed", "resumed, ms", "passes", "fresh, ms", "passes", "fresh / resumed"):
+    caption = "medians; tokens of the request; ms of it, and of its passes alone"
+    table = Table(title="a step of a growing state", caption=caption, box=SIMPLE)
+    for head in ("history", "steps", "tokens", "computed", "resumed", "passes", "fresh", "passes", "fresh / resumed"):
         table.add_column(head, justify="right")
     for b in found.buckets():
         fresh = ["-", "-", "-"]
@@ -39,15 +40,16 @@ def facts(found: Steps) -> Table:
     last = found.steps[-1]
     lines = {
         "resumed against fresh": _moved(found.difference),
-        "kept": f"{last.bytes / 2**20:.1f} MiB of {last.n_seen} tokens, {found.bytes_per_token:.0f} bytes each, within "
-        f"{found.nonlinearity:.1%} of a line; keys and values of one: {found.row_bytes}, a recurrent state: {found.state_bytes}",
-        "had to leave": f"{found.evicted} pages and states of a budget of {found.capacity / 2**20:.0f} MiB",
-    }  # fmt: skip
+        "kept": f"{_mib(last.bytes)} of {last.n_seen} tokens: {found.bytes_per_token:.0f} bytes each, "
+        f"within {found.nonlinearity:.1%} of a line",
+        "of which": f"{found.row_bytes} bytes are a token's keys and values; a recurrent state has {found.state_bytes}",
+        "had to leave": f"{found.evicted} pages and states of a budget of {_mib(found.capacity)}",
+    }
     if found.squeezed is not None:
         s = found.squeezed
         lines["small budget"] = (
-            f"{s.cache_bytes / 2**20:.1f} MiB, {s.n_steps} steps: {s.evicted_pages} pages and {s.evicted_states} states left, "
-            f"{s.cached:.0%} of the tokens were kept; {_moved(s.difference)}"
+            f"{_mib(s.cache_bytes)}, {s.n_steps} steps: {s.evicted_pages} pages and {s.evicted_states} states had to "
+            f"leave, {s.cached:.0%} of the tokens were kept; {_moved(s.difference)}"
         )
     for name, text in lines.items():
         table.add_row(f"[dim]{name}[/]", text)
@@ -56,3 +58,7 @@ def facts(found: Steps) -> Table:
 
 def _moved(difference: float | None) -> str:
     return "not compared" if difference is None else f"largest difference of a probability {difference:.2g}"
+
+
+def _mib(n_bytes: int) -> str:
+    return f"{n_bytes / 2**20:.1f} MiB"

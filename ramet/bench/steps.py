@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from ramet.bench.report import Document
 from ramet.bench.samples import JsonObject
 
 N_BUCKETS = 8
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,9 @@ class Steps(Document):
             **summary, "steps": steps,
         }  # fmt: skip
 
-    def _kept(self) -> tuple[np.ndarray, np.ndarray]:
-        return (np.array([getattr(s, name) for s in self.steps], np.float64) for name in ("n_seen", "bytes"))
+    def _kept(self) -> tuple[Floats, Floats]:
+        """Tokens seen and bytes kept at each step."""
+        return np.array([s.n_seen for s in self.steps], np.float64), np.array([s.bytes for s in self.steps], np.float64)
 
 
 def _bucket(steps: Sequence[Stepped]) -> Bucket:

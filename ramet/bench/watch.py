@@ -20,4 +20,4 @@ class Watch:
 
 def nobody() -> Watch:
     """A watch that nobody looks at."""
-    return Watch(step=lambda text: None, done=lambda part: None, save=lambda document: None)
+    return Watch(step=lambda _: None, done=lambda _: None, save=lambda _: None)

@@ -26,7 +26,9 @@ from ramet.cli.bench_watch import json_option, printed, watched
 @click.option("--seed", default=0, show_default=True, help="Of the requests and the loads.")
 @json_option
 @options.engine_options
-def invariance(model: str, loads: int, state_tokens: int, shapes: str | None, json_path: Path | None, **given: Any) -> None:
+def invariance(
+    model: str, loads: int, state_tokens: int, shapes: str | None, json_path: Path | None, **given: Any
+) -> None:
     """Draw random loads and count the answers whose bits are not those of their question asked alone.
 
     With batch_invariant, where one such answer makes the command fail (exit code 1), and without; and time both. The
@@ -39,15 +41,15 @@ def invariance(model: str, loads: int, state_tokens: int, shapes: str | None, js
     from ramet.bench.table import hardware
 
     timed = [Shape.parse(text, 3) for text in (shapes.split(",") if shapes else bench.SHAPES)]
-    effort, settings = Effort(repeats=given["repeats"], seed=given["seed"]), options.given(given)
+    work = bench.Work(loads, state_tokens, timed, Effort(repeats=given["repeats"], seed=given["seed"]))
+    settings = options.given(given)
     with watched(json_path) as watch:
         watch.step(f"loading {model}")
         with (
             load_engine(model, **settings | {"batch_invariant": True}) as mode,
             load_engine(model, **settings | {"batch_invariant": False}) as plain,
         ):
-            engines = {"mode": mode, "plain": plain}
-            found = bench.run(engines, loads, state_tokens, timed, effort, watch)
+            found = bench.run({"mode": mode, "plain": plain}, work, watch)
     printed(hardware({"model": found.model, **found.machine, **found.settings}), *invariance_table.parts(found))
     if found.n_faults:
         click.echo(f"{found.n_faults} answers differ in the mode", err=True)

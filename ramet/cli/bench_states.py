@@ -32,7 +32,7 @@ from ramet.cli.bench_watch import json_option, printed, watched
 @click.option(
     "--small-cache-bytes",
     type=click.IntRange(min=1),
-    help="The budget of the second part.  [default: an eighth of what the first kept]",
+    help="The budget of the second part.  [default: a third of what the first kept]",
 )
 @click.option("--seed", default=0, show_default=True, help="Of the texts.")
 @json_option

@@ -22,7 +22,7 @@ from ramet.engine.load import load_model, open_known
 from ramet.engine.runner import Runner
 from ramet.engine.scheduler import Batch, Job, Scheduler
 from ramet.engine.settings import EngineSettings
-from ramet.errors import Cancelled, EngineFault, InvalidRequest, Overloaded, RequestTooLong
+from ramet.errors import Cancelled, CheckpointError, EngineFault, InvalidRequest, Overloaded, RequestTooLong
 from ramet.layers.decoder import Decoder
 from ramet.request import Decision, DecisionRequest, Method, Timing, Usage
 from ramet.tree import Reads, Tree
@@ -68,7 +68,13 @@ class Engine:
         checkpoint = open_known(source)
         frame = checkpoint.frame()
         asking = settings_for(checkpoint.name, method=method, chat=bool(frame.tail))
-        decider = Decider(checkpoint.tokenizer(), frame, asking)
+        tokenizer = checkpoint.tokenizer()
+        if resolved.batch_invariant and not tokenizer.splits_before_space:
+            raise CheckpointError(
+                f"{checkpoint.name}: its tokens may span the cut between state and question, so the cut depends on all "
+                "the questions of a request, and answers cannot be batch-invariant; load without batch_invariant"
+            )
+        decider = Decider(tokenizer, frame, asking)
         return cls(name or checkpoint.name, load_model(checkpoint, resolved), decider, resolved)
 
     def decide(

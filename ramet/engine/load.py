@@ -10,7 +10,11 @@ from ramet.config import rope_frequencies
 from ramet.engine.settings import DTYPES, EngineSettings
 from ramet.families import FAMILIES
 from ramet.layers.decoder import Decoder
+from ramet.layers.shape import AttentionShape, MLPShape, Shape
 from ramet.ops import choose
+from ramet.ops.attention.cpu import takes
+from ramet.ops.experts.cpu import packs
+from ramet.ops.native import library
 from ramet.weights import Checkpoint, load, open_checkpoint
 
 
@@ -24,6 +28,8 @@ def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
     family = FAMILIES[checkpoint.model_type]
     config = checkpoint.config.get_text_config()
     shape = family.shape(config)
+    if settings.batch_invariant:
+        _check_invariant(checkpoint.name, shape, DTYPES[settings.dtype])
     plan = family.plan(shape, checkpoint.names)
     weights = load(
         checkpoint,
@@ -38,3 +44,16 @@ def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
         weights[name] = made.to(device)
     rotaries = [rope_frequencies(config, kind) for kind in shape.rotaries]
     return Decoder(shape, weights, rotaries, choose(device, settings.ops, invariant=settings.batch_invariant))
+
+
+def _check_invariant(name: str, shape: Shape, dtype: torch.dtype) -> None:
+    """Raise CheckpointError for layers that go through plain torch, whose bits depend on a round."""
+    sizes: set[int] = set()
+    for layer in shape.layers:
+        own = layer.mixer
+        sizes |= {own.head_dim} if isinstance(own, AttentionShape) else {own.key_dim, own.value_dim}
+    odd, kernels = {size for size in sizes if not takes(size)}, library()
+    experts = any(not isinstance(layer.mlp, MLPShape) for layer in shape.layers)
+    if odd or (experts and kernels is not None and not packs(kernels, dtype)):
+        what = f"heads of {sorted(odd)}" if odd else f"experts in {str(dtype).removeprefix('torch.')} on this processor"
+        raise CheckpointError(f"{name}: {what} cannot be batch-invariant; load without batch_invariant")

@@ -24,7 +24,7 @@ def hybrid_shape(config: Any, mlp: MLPShape | ExpertsShape) -> Shape:
     """The keys that transformers' Qwen3_5TextConfig and Qwen3_5MoeTextConfig share."""
     require(config, "hidden_act", "silu")
     require(config, "attn_output_gate", True)  # published configurations say it; transformers knows no other
-    mixers = {"linear_attention": _delta(config), "full_attention": _attention(config)}
+    mixers: dict[str, AttentionShape | DeltaShape] = {"linear_attention": _delta(config), "full_attention": _attention(config)}
     if unknown := sorted(set(config.layer_types) - set(mixers)):
         raise CheckpointError(f"config.json: unknown layer_types {unknown}; {config.model_type} has {list(mixers)}")
     return Shape(
@@ -115,7 +115,8 @@ def _delta_plan(hidden: int, mixer: DeltaShape, at: str) -> Plan:
 
 def gates_last(n_heads: int, weight: torch.Tensor) -> torch.Tensor:
     """Rows that are, head by head, a query's and its gate's, as all queries' and then all gates'."""
-    return weight.unflatten(0, (n_heads, 2, -1)).transpose(0, 1).flatten(0, 2).contiguous()
+    pairs = weight.view(n_heads, 2, len(weight) // (2 * n_heads), *weight.shape[1:])
+    return pairs.transpose(0, 1).reshape(weight.shape)
 
 
 FAMILY = Family(shape=_dense_shape, plan=_dense_plan, unused=UNUSED)

@@ -166,7 +166,7 @@ class _Parts:
         if self.shape.per_layer is None:
             return None
         output = self._output("per_layer_proj", "per_layer_post_norm", own)
-        return PerLayer(self.i, self._linear("per_layer_gate"), output)
+        return PerLayer(self.i, self._linear("per_layer_gate"), output, self.ops)
 
     def _attention(self, shape: AttentionShape, own: LayerShape) -> Attention:
         return Attention(

@@ -44,5 +44,5 @@ class SharedExperts:
         """x [N, C], the rows of `queries`; returns x + what the experts make of it."""
         normed = self.ops.rms_norm(x, self.norm, self.eps)
         shared = self.down_proj(self.ops.gated(self.gate_up_proj(normed), self.activation))
-        shared = torch.sigmoid(self.shared_gate(normed)) * shared
+        shared = self.ops.sigmoid_mul(shared, self.shared_gate(normed).expand_as(shared))
         return x + (self.experts(normed, *self.router(normed)) + shared)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.nn import functional
 
 from ramet.layers.output import Output
 from ramet.layers.run import Run
@@ -58,8 +57,9 @@ class PerLayer:
     layer: int
     gate: Linear
     output: Output
+    ops: Ops
 
     def __call__(self, x: torch.Tensor, run: Run, queries: Queries) -> torch.Tensor:
         """x [N, C], the rows of `queries`; returns [N, C]."""
-        opened = functional.gelu(self.gate(x), approximate="tanh")
-        return self.output(opened * run.per_layer[self.layer], x)
+        gated = torch.cat((self.gate(x), run.per_layer[self.layer]), 1)
+        return self.output(self.ops.gated(gated, "gelu_tanh"), x)

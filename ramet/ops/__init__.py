@@ -128,6 +128,8 @@ def choose(
             raise InvalidRequest(f"'cpu' does not run on {device}", field=f"override.{name}")
         chosen[name] = variants[wanted]
         why[name] = _why(name, wanted, device, name in override)
+    if invariant:
+        _check_invariant(device, chosen)
     attention, norm, linear, head, conv, gated_delta, experts = (chosen[name] for name in _MODULES)
     return Ops(
         attention=attention.attention, rms_norm=norm.rms_norm, rms_norm_gated=norm.rms_norm_gated, rotate=norm.rotate,
@@ -135,6 +137,15 @@ def choose(
         pack=linear.pack_invariant if invariant else linear.pack, prepare=head.prepare, read=head.read, causal_conv=conv.causal_conv,
         gated_delta=gated_delta.gated_delta, pack_experts=experts.pack, why=why,
     )  # fmt: skip
+
+
+def _check_invariant(device: torch.device, chosen: Mapping[str, ModuleType]) -> None:
+    """Raise InvalidRequest where an implementation's sums depend on what else is in a round."""
+    available, reason = native.status()
+    plain = [name for name, module in chosen.items() if name != "linear" and module is _MODULES[name]["reference"]]
+    if device.type != "cpu" or not available or plain:
+        lacking = reason if not available else f"{', '.join(plain)} would be plain torch on {device}"
+        raise InvalidRequest(f"needs the compiled kernels of the CPU: {lacking}", field="batch_invariant")
 
 
 def _why(name: str, variant: str, device: torch.device, asked: bool) -> str:

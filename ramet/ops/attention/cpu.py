@@ -35,9 +35,14 @@ def attention(
     rounding and promises no bits.
     """
     found = library()
-    if found is None or q.dtype not in (torch.bfloat16, torch.float32) or q.shape[2] % 16 or q.shape[2] > _MAX_HEAD:
+    if found is None or q.dtype not in (torch.bfloat16, torch.float32) or not takes(q.shape[2]):
         return plain(q, k, v, stream, queries, pages, scale=scale, window=window)
     return compiled(found, q, k, v, stream, queries, pages, scale=scale, window=window)
+
+
+def takes(head_dim: int) -> bool:
+    """Whether the compiled kernel knows heads of this size."""
+    return head_dim % 16 == 0 and head_dim <= _MAX_HEAD
 
 
 class _Call(ctypes.Structure):
