@@ -8,6 +8,7 @@ import torch
 
 from ramet.config import rope_frequencies
 from ramet.engine.settings import DTYPES, EngineSettings
+from ramet.errors import CheckpointError
 from ramet.families import FAMILIES
 from ramet.layers.decoder import Decoder
 from ramet.layers.shape import AttentionShape, MLPShape, Shape
