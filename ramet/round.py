@@ -18,7 +18,6 @@ import torch
 
 from ramet.tree import IntArray, Reads, Segment, Tree
 
-
 _NONE = np.zeros(0, np.int32)
 
 

@@ -184,7 +184,7 @@ def test_other_processors(
 def test_the_choice() -> None:
     ops = choose(CPU)
     assert ops.attention is attention.attention
-    assert set(ops.why) == {"attention", "norm", "linear", "head"}
+    assert set(ops.why) == {"attention", "norm", "linear", "head", "conv", "gated_delta", "experts"}
     assert all(reason.startswith("cpu (") for reason in ops.why.values())
     ops = choose(CPU, {"attention": "reference"})
     assert ops.attention is reference.attention

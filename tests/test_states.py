@@ -12,12 +12,12 @@ from answers import assert_close
 
 from ramet.engine import Engine
 from ramet.engine.settings import PAGE_SIZE
-from ramet.request import Decision
+from ramet.request import Decision, DecisionRequest
 
 MODELS = ["gemma3", "gemma4", "llama", "qwen3_5", "qwen3_5_moe"]
 QUESTIONS = {
     "done": {"type": "noul", "instructions": "Is the task done?"},
-    "next": {"type": "choice", "instructions": "What comes next?", "criteria": {"read": None, "write": None, "ask": None}},
+    "next": {"type": "choice", "instructions": "What comes next?", "criteria": {"read": None, "write": None}},
     "risk": {"type": "score", "instructions": "How risky?", "criteria": ["none", "some", "much"]},
     "ok": {"type": "noul", "instructions": "Did the last step work?"},
 }
@@ -31,7 +31,8 @@ def trajectory(seed: int, n_steps: int) -> list[list[dict[str, str]]]:
     history = [{"role": "user", "content": say(30)}]
     steps = []
     for _ in range(n_steps):
-        history = [*history, {"role": "assistant", "content": say(8)}, {"role": "tool", "content": say(rng.randrange(4, 30))}]
+        answer = {"role": "tool", "content": say(rng.randrange(4, 30))}
+        history = [*history, {"role": "assistant", "content": say(8)}, answer]
         steps.append(history)
     return steps
 
@@ -58,9 +59,7 @@ def test_a_trajectory_resumes_at_each_step(model_type: str) -> None:
         assert stats["pages_free"] + stats["pages_indexed"] == stats["pages"]
 
 
-def _request(state: Any) -> Any:
-    from ramet.request import DecisionRequest
-
+def _request(state: Any) -> DecisionRequest:
     return DecisionRequest.parse({"state": state, "questions": QUESTIONS, "x_method": "letters"})
 
 
@@ -84,7 +83,8 @@ def test_a_trajectory_stores_its_tokens_once() -> None:
             stored.append(engine.stats()["pages_indexed"])
             n_tokens.append(engine.decider.plan(_request(state)).trunk)
         for pages, n in zip(stored, n_tokens, strict=True):
-            assert n // PAGE_SIZE <= pages <= n // PAGE_SIZE + 8 + 1  # besides, a page a step that the next one parts from
+            # besides, a page a step that the next step parts from
+            assert n // PAGE_SIZE <= pages <= n // PAGE_SIZE + 8 + 1
 
 
 def test_tenants_share_nothing() -> None:
@@ -99,11 +99,12 @@ def test_tenants_share_nothing() -> None:
 @pytest.mark.parametrize("below", ["nothing", "memory", "disk"])
 def test_eviction_changes_no_answer(model_type: str, below: str, tmp_path: Path) -> None:
     """A budget that holds hardly one trajectory, and three that take turns."""
-    settings: dict[str, Any] = {"memory": {"memory_cache_bytes": 1 << 26}, "disk": {"disk_cache": tmp_path}}.get(below, {})
+    levels: dict[str, dict[str, Any]] = {"memory": {"memory_cache_bytes": 1 << 26}, "disk": {"disk_cache": tmp_path}}
+    settings = levels.get(below, {})
     steps = [trajectory(seed, 5) for seed in range(3)]
     with tiny_engine.tiny_engine(model_type, max_round_tokens=300, cache_bytes=1 << 24) as engine:
         tight = int(90 * (1 << 24) / engine.stats()["pages"])  # a trajectory takes up to 70 pages
-        kept = [[decide(engine, state, cache_salt=f"{i}{j}") for j, state in enumerate(own)] for i, own in enumerate(steps)]
+        kept = [[decide(engine, state, cache_salt=str(state)) for state in own] for own in steps]
     with tiny_engine.tiny_engine(model_type, max_round_tokens=300, cache_bytes=tight, **settings) as engine:
         for j in range(5):
             for i in range(3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -19,8 +20,8 @@ CONTROL = ["<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"]
 USER_DEFINED = ["\n", "\n\n", "  ", "   ", "<b>", "[multimodal]"]  # runs of spaces as converters write them
 LETTERS = [SPACE, *"abcdefghijklmnopqrstuvwxyzABC<>[]_/.,é"]
 JOINED = [
-    "ab", "bc", "aba", f"{SPACE}a", f"{SPACE}b", "abc", "ca", "aa", "aaa", f"{SPACE}ab", "th", "the", f"{SPACE}the", "er",
-    "<b", "bos", "st", "of", "turn", f"a{SPACE}",
+    "ab", "bc", "aba", f"{SPACE}a", f"{SPACE}b", "abc", "ca", "aa", "aaa", f"{SPACE}ab", "th", "the", f"{SPACE}the",
+    "er", "<b", "bos", "st", "of", "turn", f"a{SPACE}",
 ]  # fmt: skip
 KINDS = {  # in the order of their ids
     **dict.fromkeys(CONTROL, TokenType.CONTROL), "<unk>": TokenType.UNKNOWN,
@@ -38,7 +39,8 @@ def metadata(**changes: Any) -> dict[str, Any]:
     keys = {
         "model": "llama", "pre": "default", "tokens": TOKENS, "token_type": [int(kind) for kind in KINDS.values()],
         "scores": [SCORES.get(token, -1000.0) for token in TOKENS], "bos_token_id": IDS["<bos>"],
-        "eos_token_id": IDS["<eos>"], "unknown_token_id": IDS["<unk>"], "add_bos_token": True, "add_space_prefix": False,
+        "eos_token_id": IDS["<eos>"], "unknown_token_id": IDS["<unk>"], "add_bos_token": True,
+        "add_space_prefix": False,
     } | changes  # fmt: skip
     return {f"tokenizer.ggml.{key}": value for key, value in keys.items() if value is not None}
 
@@ -55,7 +57,7 @@ def joined(text: str) -> list[int]:
     for characters that are no piece."""
     parts = list(text.replace(" ", SPACE))
     while True:
-        pairs = [(SCORES[a + b], -i) for i, (a, b) in enumerate(zip(parts, parts[1:], strict=False)) if a + b in SCORES]
+        pairs = [(SCORES[a + b], -i) for i, (a, b) in enumerate(itertools.pairwise(parts)) if a + b in SCORES]
         if not pairs:
             break
         at = -max(pairs)[1]

@@ -185,8 +185,8 @@ def write_tokenizer(writer: gguf.GGUFWriter, pre: str = "qwen2", template: str |
 
 
 def write_tensor(writer: gguf.GGUFWriter, config: PretrainedConfig, name: str, values: Any, kind: str = "F32") -> None:
-    """One parameter under GGUF's name. Llama's q and k are permuted, and one is added to Gemma's norms, as converters do;
-    vectors stay F32."""
+    """One parameter under GGUF's name. Llama's q and k are permuted, and Gemma's norms get one added, as converters
+    do; vectors stay F32."""
     if config.model_type == "llama" and name.split(".")[-2] in ("q_proj", "k_proj"):
         heads = config.num_attention_heads if ".q_proj." in name else config.num_key_value_heads
         values = values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)

@@ -72,7 +72,8 @@ class Pages:
         self.hits = self.misses = self.evicted = self.evicted_states = 0
         self._pages, self._slots = Pool(n_pages), Pool(n_states)
         self._index: OrderedDict[bytes, _Node] = OrderedDict()  # least recently used first
-        self._checkpoints: OrderedDict[bytes, _Node] = OrderedDict()  # the nodes with a state, likewise: those continued, not those passed
+        # The nodes with a state, likewise: a state is used when it is continued, not when a path passes it.
+        self._checkpoints: OrderedDict[bytes, _Node] = OrderedDict()
         self._lower = lower
 
     @property

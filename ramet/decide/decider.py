@@ -75,7 +75,8 @@ class Decider:
         suffixes = [prompt.suffix_text(self._frame, words) for form in forms for words in form.prompts]
         trunk, cuts = joins.cut(encode, text, suffixes)
         rest = iter(cuts)
-        return Bough([*self._frame.head, *trunk], [self._grown(form, [next(rest) for _ in form.prompts]) for form in forms])
+        branches = [self._grown(form, [next(rest) for _ in form.prompts]) for form in forms]
+        return Bough([*self._frame.head, *trunk], branches)
 
     def _mutable(self, state: str) -> int:
         """Tokens at the end of the trunk that a state which has grown is likely not to share."""

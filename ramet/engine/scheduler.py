@@ -341,7 +341,8 @@ class Scheduler:
         states = self._checkpoints(job, n_context, path.length) if end >= 0 and _leads(job.tree, task) else []
         if end >= 0:
             states.append((path.length, self.pages.hold_state(end)))
-        self._add(job, batch, Task(path, task.first, task.first + 1, task.skip), n_rows, _Kept(n_context, *room, states), then)
+        part = Task(path, task.first, task.first + 1, task.skip)
+        self._add(job, batch, part, n_rows, _Kept(n_context, *room, states), then)
 
     def _checkpoints(self, job: Job, first: int, last: int) -> list[tuple[int, int]]:
         """The job's marks m with first < m < last, and a slot for each, as far as there are any."""
@@ -418,11 +419,12 @@ def _forks(tree: Tree, task: Task) -> IntArray:
 
 
 def _beginning(unit: Unit, share: Share) -> object:
-    """Equal for units whose first roots are the same rows after the same rows, for the same tenant, and keep as much."""
+    """Equal for units of one tenant that keep as much, and whose first roots are the same rows after the same rows."""
     if not share.n_keep or share.then or share.job.alone:
         return object()
     root = unit.tree.tokens[: unit.tree.lengths[0]].tobytes()
-    return (share.job.salt, share.job.n_keep, unit.n_context, unit.context.tobytes(), unit.state, int(unit.tree.blocks[0]), root)
+    context = (unit.n_context, unit.context.tobytes(), unit.state)
+    return (share.job.salt, share.job.n_keep, *context, int(unit.tree.blocks[0]), root)
 
 
 def _behind(tree: Tree, task: Task, n_rows: int) -> list[tuple[int, int, int]]:

@@ -24,7 +24,10 @@ def hybrid_shape(config: Any, mlp: MLPShape | ExpertsShape) -> Shape:
     """The keys that transformers' Qwen3_5TextConfig and Qwen3_5MoeTextConfig share."""
     require(config, "hidden_act", "silu")
     require(config, "attn_output_gate", True)  # published configurations say it; transformers knows no other
-    mixers: dict[str, AttentionShape | DeltaShape] = {"linear_attention": _delta(config), "full_attention": _attention(config)}
+    mixers: dict[str, AttentionShape | DeltaShape] = {
+        "linear_attention": _delta(config),
+        "full_attention": _attention(config),
+    }
     if unknown := sorted(set(config.layer_types) - set(mixers)):
         raise CheckpointError(f"config.json: unknown layer_types {unknown}; {config.model_type} has {list(mixers)}")
     return Shape(

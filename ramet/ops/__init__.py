@@ -40,7 +40,7 @@ _MODULES: dict[str, dict[str, ModuleType]] = {
 }
 
 _UNFIT = {  # what a kernel leaves to plain torch
-    "attention": ", head sizes that are no multiple of 16 or above 256",
+    "attention": ", head sizes that are no multiple of 16 or above 512",
     "conv": ", channels that are no multiple of 16 and widths above 4",
     "gated_delta": ", head sizes that are no multiple of 16",
     "experts": " and, without AVX512-BF16, for bfloat16",
@@ -134,7 +134,8 @@ def choose(
     return Ops(
         attention=attention.attention, rms_norm=norm.rms_norm, rms_norm_gated=norm.rms_norm_gated, rotate=norm.rotate,
         gated=norm.gated, sigmoid_mul=norm.sigmoid_mul,
-        pack=linear.pack_invariant if invariant else linear.pack, prepare=head.prepare, read=head.read, causal_conv=conv.causal_conv,
+        pack=linear.pack_invariant if invariant else linear.pack, prepare=head.prepare, read=head.read,
+        causal_conv=conv.causal_conv,
         gated_delta=gated_delta.gated_delta, pack_experts=experts.pack, why=why,
     )  # fmt: skip
 

@@ -44,9 +44,9 @@ class Tokenizer:
     """Wraps a `tokenizers.Tokenizer`. Immutable after construction, so any number of threads may share it.
 
     vocab_size: one more than the highest id. control: text to id of every added token, special or not, but for
-    those that are text: white space alone, and HTML tags that are not special (both in Gemma's vocabulary). bos: the id that a prompt
-    without a template begins with, or None. eos: the ids that end a text. specials: the texts that chat templates
-    may name, such as ``{"bos_token": "<s>"}``. splits_before_space: proven for this vocabulary that
+    those that are text: white space alone, and HTML tags that are not special (both in Gemma's vocabulary). bos: the
+    id that a prompt without a template begins with, or None. eos: the ids that end a text. specials: the texts that
+    chat templates may name, such as ``{"bos_token": "<s>"}``. splits_before_space: proven for this vocabulary that
     ``encode(a + " b") == encode(a) + encode(" b")`` whenever `a` ends in a character that is no white space.
     """
 

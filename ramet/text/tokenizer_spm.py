@@ -38,11 +38,13 @@ def spm_tokenizer(metadata: Mapping[str, Any], where: str) -> tuple[tokenizers.T
     else:
         full.normalizer = spaces
     full.decoder = decoders.Sequence(steps)
-    full.add_tokens([
-        AddedToken(token, normalized=False, special=kind != _USER_DEFINED)
-        for token, kind in zip(tokens, types, strict=True)
-        if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED) and token.strip(_SPACE)  # runs of spaces come of merges
-    ])
+    full.add_tokens(
+        [
+            AddedToken(token, normalized=False, special=kind != _USER_DEFINED)
+            for token, kind in zip(tokens, types, strict=True)
+            if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED) and token.strip(_SPACE)  # runs of spaces come of merges
+        ]
+    )
     return full, tokens
 
 

@@ -26,9 +26,10 @@ def load(
     """Every tensor of `plan` in memory of its own, contiguous, in `dtype`.
 
     plan: our name -> the checkpoint's names, laid one behind the other along dimension 0. optional: our names that may
-    be left out when none of their parts is there. unused: how the names begin that may be there and are left alone. shapes: what some of ours must come to. progress: show a bar on
-    stderr; None shows one on a terminal. Strict both ways: raises CheckpointError for a name of the plan that is
-    missing, a name of the checkpoint that nothing uses, and shapes that do not fit.
+    be left out when none of their parts is there. unused: how the names begin that may be there and are left alone.
+    shapes: what some of ours must come to. progress: show a bar on stderr; None shows one on a terminal. Strict both
+    ways: raises CheckpointError for a name of the plan that is missing, a name of the checkpoint that nothing uses, and
+    shapes that do not fit.
     """
     wanted = {ours: parts for ours, parts in plan.items() if ours not in optional or _present(checkpoint, parts)}
     _check_names(checkpoint, wanted, unused)

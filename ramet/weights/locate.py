@@ -25,8 +25,9 @@ class Location:
 def locate(source: str | Path) -> Location:
     """Find a model, and download it from the hub where it must be.
 
-    `source` is a packaged name ("smollm2", "gemma3-270m"), a directory, a .gguf file, a hub id ("owner/repo") or a hub id with a file
-    ("owner/repo:file.gguf" or "owner/repo/file.gguf"). A path that exists wins over a hub id. Raises CheckpointError.
+    `source` is a packaged name ("smollm2", "gemma3-270m"), a directory, a .gguf file, a hub id ("owner/repo") or a hub
+    id with a file ("owner/repo:file.gguf" or "owner/repo/file.gguf"). A path that exists wins over a hub id.
+    Raises CheckpointError.
     """
     text = str(source)
     if isinstance(source, str) and text in PACKAGES:

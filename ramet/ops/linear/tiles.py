@@ -2,10 +2,10 @@
 
 A library picks its code, and with it the order of its sums, by the number of rows. Measured with sums that cancel (all
 that is left is rounding, so that another order shows): torch 2.13's oneDNN on packed weights, 2 cores of an AMD EPYC
-(Zen 4), bfloat16 and float32, K and N odd and even from 17 to 7168, 100 numbers of rows up to 700. Rows have the same
-bits for every number from 2 on, at every place, with and without a residual; a single row has others where K is more
-than about 1024. Torch's products on plain float32 weights differ for up to 11 rows too. None of it is promised, and
-with more cores a library may cut sums between threads.
+(Zen 4), bfloat16, and float32 for a part of it, K up to 3584, N up to 7168, 100 numbers of rows up to 700. Rows have
+the same bits for every number from 2 on, at every place, with and without a residual; a single row has others where K
+is more than about 1024. Torch's products on plain float32 weights differ for up to 11 rows too. None of it is promised,
+and with more cores a library may cut sums between threads.
 
 So nothing but tiles of fixed sizes is multiplied, and the sizes are tried at load, once for a shape of weight and a
 number of threads: a row must have the same bits in all of them and at every place of each. A size that fails is left
@@ -19,7 +19,7 @@ from typing import Protocol
 
 import torch
 
-# A round of 400 rows or more takes 3 to 10 % longer than in one product (up to 14 % where K is 576), most of it to put
+# A round of 400 rows or more takes 3 to 10 % longer than in one product (up to 16 % where K is 576), most of it to put
 # the tiles together; with tiles of 64 alone 5 to 20 %, of 256 alone up to 25 %.
 SIZES = (512, 384, 256, 192, 128, 96, 64, 48, 32, 16)
 _ENOUGH = 16  # sums that a size is tried with, at least

@@ -63,7 +63,7 @@ struct Scratch {
     typename E::Type* packed;  // F32: the states themselves
 };
 
-// Of one value head: [chunk] each. Behind the chunk's last row factors are 0 and logs those of that row.
+// Of one value head: [chunk] each. Behind the chunk's last row they are finite: what they multiply is 0.
 struct Gates {
     float *beta, *high, *low;  // log2 of the decay from the chunk's start is high + low
     float *decay, *rest;       // from the chunk's start, and to its end
@@ -213,7 +213,6 @@ void open_gates(const Call& call, int row, int n, int head, Gates& gates) {
     double total = 0.0;  // its float32 would lose the small decays behind a large one
     for (int i = 0; i < C; ++i) {
         if (i < n) total += std::max((double)gates.high[i], -1e6);  // 0 as a factor; infinities have no difference
-        else gates.beta[i] = 0.0f;
         gates.high[i] = (float)total;
         gates.low[i] = (float)(total - gates.high[i]);
     }

@@ -17,7 +17,8 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.
 
 
 def rms_norm_gated(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """Each head's norm, times silu(gate): x and gate [T, H, D], weight [D] float32 (transformers' Qwen3_5RMSNormGated)."""
+    """Each head's norm, times silu(gate): x and gate [T, H, D], weight [D] float32; the norm is rounded to x's dtype
+    before the weight (transformers' Qwen3_5RMSNormGated)."""
     wide = x.float()
     wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
     return ((weight * wide.to(x.dtype)).float() * functional.silu(gate.float())).to(x.dtype)
@@ -35,9 +36,9 @@ def rotate(
     """Per-head norm (where weights are given) and rotary embedding of a merged projection.
 
     qkv [T, (Hq + 2 Hk) * D]; rotation [T, 2, R/2] float32: cosines, then sines, of each row's position, times the
-    model's attention scale; of each head's D values the first R are rotated. Their halves are rotated against each other (x1 cos - x2 sin, x2 cos + x1 sin: RoPE as in
-    GPT-NeoX and transformers). q_norm, k_norm [D] float32 (Qwen3). Returns q [T, Hq, D], k and v [T, Hk, D]; may
-    work in place, so qkv must not be used afterwards.
+    model's attention scale. Of each head's D values the first R are rotated, their halves against each other
+    (x1 cos - x2 sin, x2 cos + x1 sin: RoPE as in GPT-NeoX and transformers). q_norm, k_norm [D] float32 (Qwen3).
+    Returns q [T, Hq, D], k and v [T, Hk, D]; may work in place, so qkv must not be used afterwards.
     """
     heads = qkv.unflatten(1, (n_heads + 2 * n_kv_heads, -1))
     q, k, v = heads.split([n_heads, n_kv_heads, n_kv_heads], 1)
