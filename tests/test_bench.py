@@ -14,7 +14,6 @@ import pytest
 from click.testing import CliRunner
 
 from ramet.bench.bodies import Bodies
-from ramet.bench.floor import sizes
 from ramet.bench.in_process import agree
 from ramet.bench.over_http import Trial, burst, check
 from ramet.bench.report import Report
@@ -22,7 +21,6 @@ from ramet.bench.samples import Row, affordable, interleave
 from ramet.bench.server import Server
 from ramet.bench.shapes import Prompt, Shape
 from ramet.errors import InvalidRequest, RametError
-from ramet.layers.decoder import Shape as ModelShape
 
 
 def test_shape_reads_what_it_writes() -> None:
@@ -120,17 +118,6 @@ def test_answers_that_differ_get_no_figures() -> None:
         agree({"ours": ours, "peer": ours[::-1]}, 0.1)
     with pytest.raises(RametError, match="nan"):
         agree({"ours": ours, "peer": ours * float("nan")}, 0.1)
-
-
-def test_floor_counts_the_products_of_a_pass() -> None:
-    shape = ModelShape(
-        vocab_size=10, hidden_size=8, intermediate_size=24, n_layers=2, n_heads=4, n_kv_heads=2, head_dim=3,
-        eps=1e-5, max_positions=100, windows=(0, 0),
-    )  # fmt: skip
-    everywhere = list(sizes(shape, 100, 100))
-    assert sum(s.flop for s in everywhere) == 2 * 100 * shape.n_linear_parameters
-    last = {s.name: s.n_rows for s in sizes(shape, 100, 5) if s.layer == 1}
-    assert last == {"q_proj": 5, "kv_proj": 100, "o_proj": 5, "gate_up_proj": 5, "down_proj": 5}
 
 
 class _Words:

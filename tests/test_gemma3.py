@@ -17,7 +17,7 @@ from transformers import Gemma3TextConfig, PreTrainedModel
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
 
 from ramet.cache.pages import Pages
-from ramet.config import make_config, read_config, rope_frequencies
+from ramet.config import gguf_config, make_config, read_config, rope_frequencies
 from ramet.engine.runner import Runner
 from ramet.engine.scheduler import Job, Scheduler
 from ramet.errors import CheckpointError
@@ -142,12 +142,61 @@ def test_published_configurations(size: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("key", "value"), [
     ("final_logit_softcapping", 30.0), ("attn_logit_softcapping", 50.0), ("use_bidirectional_attention", True),
-    ("hidden_activation", "silu"), ("layer_types", ["chunked_attention", "full_attention"]),
+    ("hidden_activation", "silu"),
 ])  # fmt: skip
 def test_what_its_layers_do_not_do_is_refused(key: str, value: Any) -> None:
     raw = {"model_type": "gemma3_text", "num_hidden_layers": 2, key: value}
     with pytest.raises(CheckpointError, match=key):
         gemma3_shape(make_config(raw, None, "here"))
+
+
+def test_layers_of_another_kind_are_refused() -> None:
+    kinds = ["chunked_attention", "full_attention"]
+    with pytest.raises(CheckpointError, match="layer_types|chunked_attention"):  # some releases refuse it themselves
+        gemma3_shape(make_config({"model_type": "gemma3_text", "num_hidden_layers": 2, "layer_types": kinds}, None, "x"))
+
+
+def of_gguf(**changes: Any) -> Any:
+    """The configuration of a GGUF file's metadata, as converters write them for 7 layers; None leaves a key out."""
+    keys = {
+        "context_length": 4096, "block_count": 7, "embedding_length": 64, "feed_forward_length": 128,
+        "attention.head_count": 4, "attention.head_count_kv": 1, "attention.key_length": 24,
+        "attention.value_length": 24, "attention.layer_norm_rms_epsilon": 1e-6, "attention.sliding_window": 512,
+        "rope.freq_base": 1e6,
+    }  # fmt: skip
+    keys |= {name.replace("__", "."): value for name, value in changes.items()}
+    metadata = {f"gemma3.{key}": value for key, value in keys.items() if value is not None}
+    return gguf_config(
+        metadata | {"general.architecture": "gemma3"}, "gemma3_text", where="here", vocab_size=199, tied=True,
+        biased=False, rope_factors=None,
+    )  # fmt: skip
+
+
+def test_what_gguf_leaves_unsaid() -> None:
+    config = of_gguf()
+    assert [kind[:4] for kind in config.layer_types] == ["slid"] * 5 + ["full", "slid"]
+    assert config.rope_parameters["sliding_attention"] == {"rope_type": "default", "rope_theta": 1e4}
+    assert (config.query_pre_attn_scalar, config.sliding_window, config.head_dim) == (24, 512, 24)
+    assert of_gguf(block_count=62).query_pre_attn_scalar == 64 // 4  # the 27B model's alone is not its head size
+
+
+def test_what_gguf_says() -> None:
+    said = {"attention__sliding_window_pattern": 3, "rope__freq_base_swa": 500.0, "rope__scaling__type": "linear"}
+    config = of_gguf(**said, rope__scaling__factor=8.0)
+    assert [kind[:4] for kind in config.layer_types] == ["slid", "slid", "full"] * 2 + ["slid"]
+    assert config.rope_parameters == {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+    }
+    listed = of_gguf(attention__sliding_window_pattern=[True, False] * 3 + [True])
+    assert [kind[:4] for kind in listed.layer_types] == ["slid", "full"] * 3 + ["slid"]
+
+
+def test_gguf_that_is_refused() -> None:
+    with pytest.raises(CheckpointError, match=r"here: gemma3\.attention\.sliding_window is missing"):
+        of_gguf(attention__sliding_window=None)
+    with pytest.raises(CheckpointError, match="final_logit_softcapping is 30"):
+        gemma3_shape(of_gguf(final_logit_softcapping=30.0))
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from answers import assert_close
-from oracle import evaluate
+from oracle import evaluate, path_tokens
 from tiny_engine import expected
 from transformers import PreTrainedModel
 from transformers.models.gemma3.modeling_gemma3 import Gemma3ForCausalLM, Gemma3RotaryEmbedding
@@ -157,12 +157,13 @@ def test_decisions_in_float32(ours: Engine, theirs: PreTrainedModel) -> None:
 
 
 def test_bos_stands_once_at_the_start(ours: Engine) -> None:
-    """D5: also where a caller writes it."""
+    """D5: of every path, also where a caller writes it."""
     bos = ours.decider._tokenizer.bos
     for state in ("hi", "<bos>hi", ""):
         tree = ours.decider.plan(DecisionRequest.parse(REQUEST | {"state": state})).tree
-        assert tree.tokens.tolist().count(bos) == 1
-        assert tree.tokens[0] == bos
+        for leaf in set(range(len(tree.lengths))) - set(tree.parents.tolist()):
+            prompt = path_tokens(tree, leaf)
+            assert (prompt[0], prompt.count(bos)) == (bos, 1)
 
 
 def test_a_tokens_value_does_not_depend_on_what_else_is_asked(ours: Engine) -> None:

@@ -204,7 +204,7 @@ def test_embeddings_are_rounded_as_by_transformers() -> None:
     theirs.load_state_dict(model.model.state_dict())
     tokens = torch.arange(decoders.VOCAB_SIZE)
     embedded = theirs.embed_tokens(tokens[None])
-    wanted = theirs.project_per_layer_inputs(embedded, theirs.get_per_layer_inputs(tokens[None]))[0].unbind(1)
+    wanted = theirs.project_per_layer_inputs(embedded, theirs.get_per_layer_inputs(tokens[None], embedded))[0].unbind(1)
     part = PerLayerPart(
         theirs.embed_tokens_per_layer.weight, choose(CPU).pack(theirs.per_layer_model_projection.weight),
         theirs.per_layer_projection_norm.weight.float(), 96, 1e-6, choose(CPU),

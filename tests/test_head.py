@@ -145,8 +145,10 @@ def test_softcap_of_nan_and_infinity() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("softcap", [0.0, 30.0])
 @pytest.mark.parametrize("width", [66, 130])
-def test_bits_of_a_row_depend_on_no_other_row(dtype: torch.dtype, softcap: float, width: int) -> None:
+def test_bits_of_a_row_depend_on_no_other_row(path: str, dtype: torch.dtype, softcap: float, width: int) -> None:
     """Every number of rows up to 200 among others, in any order."""
+    if path == "plain" and softcap:
+        pytest.skip("torch's tanh does not promise it")
     rng = np.random.default_rng(8)
     hidden, weight = torch.randn(200, width).to(dtype), torch.randn(9000, width).to(dtype)
     columns, vocabulary = rng.integers(0, 9000, (200, 3)).astype(np.int32), cpu.prepare(weight)

@@ -151,7 +151,7 @@ def test_a_job_waits_for_a_trunk_that_another_is_computing() -> None:
     rounds = drain(scheduler)
     assert sum(n for r in rounds for _, n in r) == 400 + 2 + 2 + 42  # the trunk once
     assert second.n_cached == 400
-    assert rounds.index([r for r in rounds if (0, 42) in r][0]) < len(rounds) - 1  # the third overtakes the second
+    assert rounds.index(next(r for r in rounds if (0, 42) in r)) < len(rounds) - 1  # the third overtakes the second
 
 
 def test_checkpoints_are_kept_where_marks_are_and_found_again() -> None:

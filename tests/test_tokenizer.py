@@ -165,7 +165,7 @@ def test_a_callers_text_gets_no_leading_space(scheme: str) -> None:
     tokenizer = Tokenizer(full)
     assert tokenizer.encode("a b") == [full.token_to_id("a"), full.token_to_id("▁b")]
     assert tokenizer.encode_rendered("a b")[0] == full.token_to_id("a" if scheme == "never" else "▁a")
-    assert tokenizer.splits_before_space
+    assert tokenizer.splits_after_colon
     assert tokenizer.encode("</s>") != [full.token_to_id("</s>")]
 
 
@@ -185,30 +185,30 @@ def test_vocab_size_is_behind_the_last_id(small: Tokenizer, smollm2: Tokenizer) 
     assert smollm2.vocab_size == 49152
 
 
-@given(before=TEXTS.filter(lambda t: t and not t[-1].isspace()), after=NEXT)
-def test_a_cut_before_a_space_changes_no_ids(before: str, after: str, small: Tokenizer, smollm2: Tokenizer) -> None:
+@given(before=TEXTS.map(lambda t: f"{t}:"), after=NEXT)
+def test_a_cut_between_colon_and_space_changes_no_ids(before: str, after: str, small: Tokenizer, smollm2: Tokenizer) -> None:
     for tokenizer in (small, smollm2):
-        assert tokenizer.splits_before_space
+        assert tokenizer.splits_after_colon
         assert tokenizer.encode(before + after) == tokenizer.encode(before) + tokenizer.encode(after)
 
 
-@pytest.mark.parametrize("entry", ["aĠ", "xaĠb", "Ã©Ġ", "Ġ.Ġ"])
+@pytest.mark.parametrize("entry", [":Ġ", "x:Ġb", "::Ġ", "Ġ:Ġ"])
 def test_an_entry_that_crosses_the_cut(entry: str) -> None:
-    assert Tokenizer(byte_level(["ĠĠ", "ĊĠ", "ĠÂłĠ"], [])).splits_before_space  # white space before the space
-    assert not Tokenizer(byte_level([entry], [])).splits_before_space
+    assert Tokenizer(byte_level(["ĠĠ", "ĊĠ", "aĠ", "Ġ:"], [])).splits_after_colon
+    assert not Tokenizer(byte_level([entry], [])).splits_after_colon
 
 
 def test_an_entry_of_metaspaces_that_crosses_the_cut() -> None:
     full = metaspace("never")
-    full.model = models.BPE(vocab={"▁": 0, "a": 1, "a▁": 2}, merges=[("a", "▁")])
-    assert not Tokenizer(full).splits_before_space
+    full.model = models.BPE(vocab={"▁": 0, ":": 1, ":▁": 2}, merges=[(":", "▁")])
+    assert not Tokenizer(full).splits_after_colon
 
 
 def test_a_split_that_looks_across_the_cut() -> None:
     """No entry crosses, but a word's spelling depends on what follows it."""
     full = byte_level([], [])
-    full.normalizer = normalizers.Replace(Regex(r"a(?= )"), "A")
-    assert not Tokenizer(full).splits_before_space
+    full.normalizer = normalizers.Replace(Regex(r":(?= )"), ";")
+    assert not Tokenizer(full).splits_after_colon
 
 
 def test_truncation_and_padding_of_the_file_are_off() -> None:
@@ -389,9 +389,8 @@ def test_qwens_whole_vocabulary(tmp_path: Path) -> None:
     full.decoder = decoders.ByteLevel()
     full.add_special_tokens(["<|im_start|>", "<|im_end|>"])
     tokenizer = Tokenizer(full)
-    assert tokenizer.splits_before_space
-    assert any("ÂłĠ" in entry for entry in vocabulary)  # a space behind another white space crosses nothing
+    assert tokenizer.splits_after_colon
     assert tokenizer.decode(tokenizer.encode("<|im_end|> hi")) == "<|im_end|> hi"
-    vocabulary["aĠb"] = len(vocabulary)
+    vocabulary[":Ġb"] = len(vocabulary)
     full.model = models.BPE(vocab=vocabulary, merges=[], ignore_merges=True)
-    assert not Tokenizer(full).splits_before_space
+    assert not Tokenizer(full).splits_after_colon

@@ -118,10 +118,10 @@ def test_equal_texts_keep_their_own_ids() -> None:
 
 
 def test_a_piece_that_crosses_a_space_is_noticed() -> None:
-    assert not PLAIN.splits_before_space  # "a▁"
-    kept = [token for token in TOKENS if token != "a▁"]
-    types, scores = ([{**KINDS}[t] for t in kept], [SCORES.get(t, -1000.0) for t in kept])
-    assert tokenizer(tokens=kept, token_type=types, scores=scores).splits_before_space
+    assert PLAIN.splits_after_colon
+    tokens = [*TOKENS, ":▁"]
+    types, scores = ([{**KINDS}.get(t, 1) for t in tokens], [SCORES.get(t, -1000.0) for t in tokens])
+    assert not tokenizer(tokens=tokens, token_type=types, scores=scores).splits_after_colon
 
 
 @pytest.mark.parametrize("changes", [{"scores": None}, {"scores": [0.0]}, {"token_type": [1, 1]}])

@@ -70,7 +70,7 @@ class Greedy:
     Its pieces hold letters before spaces, so tokens span the cut between state and question.
     """
 
-    splits_before_space = False
+    splits_after_colon = False
     bos = None
     eos = (1,)
 

@@ -1,8 +1,8 @@
 """States that grow: what a step of a long history costs when what came before it was kept.
 
 Trajectories are asked one request at a time. On a sample of steps an engine that has kept nothing answers the same
-request, and the answers are compared. Then all trajectories are asked once more, side by side, under a budget that they do
-not fit: what had to leave is computed again, and no answer may move.
+request, and the answers are compared. Then all trajectories are asked once more, side by side, under a budget that they
+do not fit: what had to leave is computed again, and no answer may move.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ def _squeezed(engine: Engine, work: Work, answers: list[dict[str, Answer]], n_by
 
 def _small(found: Steps) -> int:
     """A budget that two states fit, but not all; of a model with recurrent layers half is for keys and values."""
-    longest = max(s.n_history for s in found.steps)
-    return max(found.steps[-1].bytes // _SMALL, 4 * longest * found.row_bytes)
+    two = 2 * max(s.n_history for s in found.steps) * found.row_bytes
+    return max(found.steps[-1].bytes // _SMALL, 2 * two if found.state_bytes else two)
 
 
 def _warm(fresh: Engine, work: Work, watch: Watch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from os.path import commonprefix
 
 from ramet.decide import joins, letters, options, prompt
 from ramet.decide.answers import Asked
@@ -70,7 +69,7 @@ class Decider:
         """A trunk that ends behind the state, and each form's branch; joined, their ids are those of whole prompts."""
         text = prompt.trunk_text(self._frame, state)
         encode = self._tokenizer.encode
-        if self._tokenizer.splits_before_space:
+        if self._tokenizer.splits_after_colon:
             return Bough([*self._frame.head, *encode(text)], [self._ready(form) for form in forms])
         suffixes = [prompt.suffix_text(self._frame, words) for form in forms for words in form.prompts]
         trunk, cuts = joins.cut(encode, text, suffixes)
@@ -80,9 +79,9 @@ class Decider:
 
     def _mutable(self, state: str) -> int:
         """Tokens at the end of the trunk that a state which has grown is likely not to share."""
-        whole = prompt.trunk_text(self._frame, state)
-        stays = commonprefix([whole, prompt.trunk_text(self._frame, prompt.lasting(state))])
-        return len(self._tokenizer.encode(whole[len(stays) :]))
+        whole, lasting = (prompt.trunk_text(self._frame, text) for text in (state, prompt.lasting(state)))
+        differs = (i for i, (a, b) in enumerate(zip(whole, lasting, strict=False)) if a != b)
+        return len(self._tokenizer.encode(whole[next(differs, len(lasting)) :]))
 
     def _ready(self, form: Form) -> Branch:
         """The branch of a form that fits behind any state, made once and kept."""

@@ -69,7 +69,7 @@ class Engine:
         frame = checkpoint.frame()
         asking = settings_for(checkpoint.name, method=method, chat=bool(frame.tail))
         tokenizer = checkpoint.tokenizer()
-        if resolved.batch_invariant and not tokenizer.splits_before_space:
+        if resolved.batch_invariant and not tokenizer.splits_after_colon:
             raise CheckpointError(
                 f"{checkpoint.name}: its tokens may span the cut between state and question, so the cut depends on all "
                 "the questions of a request, and answers cannot be batch-invariant; load without batch_invariant"

@@ -18,7 +18,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi")
+FLAGS = (
+    "-O3", "-march=native", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
+    "-Wno-psabi",
+)  # fmt: skip
 _SOURCES = Path(__file__).parent
 _TIMEOUT_S = 300
 

@@ -12,6 +12,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define INLINE inline __attribute__((always_inline))
@@ -49,6 +51,20 @@ INLINE IVec lane_numbers() {
     IVec lanes;
     for (int i = 0; i < kLanes; ++i) lanes[i] = i;
     return lanes;
+}
+
+// a * b + c. What is not written as this is rounded twice (-ffp-contract=off): a compiler that chooses for itself where to
+// fuse chooses otherwise for another number of rows, and a row's bits would depend on how many there are.
+INLINE Vec fma(Vec a, Vec b, Vec c) {
+#if defined(RAMET_AVX512)
+    return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(RAMET_AVX2)
+    return (Vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+    return (Vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    return a * b + c;
+#endif
 }
 
 // `b` where `a` is NaN or not greater.
@@ -109,11 +125,11 @@ INLINE Vec exp2(Vec t) {
     Vec f = x - (whole - magic);
 #endif
     Vec p = splat(1.3264727e-3f);
-    p = p * f + 9.6715130e-3f;
-    p = p * f + 5.5507336e-2f;
-    p = p * f + 2.4022242e-1f;
-    p = p * f + 6.9314700e-1f;
-    p = p * f + 1.0f;
+    p = fma(p, f, splat(9.6715130e-3f));
+    p = fma(p, f, splat(5.5507336e-2f));
+    p = fma(p, f, splat(2.4022242e-1f));
+    p = fma(p, f, splat(6.9314700e-1f));
+    p = fma(p, f, splat(1.0f));
 #if defined(RAMET_AVX512)
     return (Vec)_mm512_scalef_ps((__m512)p, n);
 #else
@@ -190,7 +206,7 @@ struct F32 {
     static constexpr int kPair = 1;
     static INLINE float from(float x) { return x; }
     static INLINE float from(bf16 x) { return widen(x); }
-    static INLINE Vec dot(Vec sums, const float* a, Vec b) { return sums + *a * b; }
+    static INLINE Vec dot(Vec sums, const float* a, Vec b) { return fma(splat(*a), b, sums); }
 };
 
 #if defined(RAMET_BF16_DOT)
