@@ -154,6 +154,29 @@ def test_a_job_waits_for_a_trunk_that_another_is_computing() -> None:
     assert rounds.index(next(r for r in rounds if (0, 42) in r)) < len(rounds) - 1  # the third overtakes the second
 
 
+def test_a_checkpoint_is_kept_where_requests_part() -> None:
+    """The mark lies in a tail that each step replaces: the third finds what the second left where it parted."""
+    pages = Pages(50, 8, n_states=12)
+    scheduler = Scheduler(pages, 200, grain=8)
+    history, found = np.arange(60), []
+    for step in range(3):
+        tail = np.full(16, 900 + step)
+        tree = Tree.of([Segment(np.concatenate([history[: 40 + 8 * step], tail]), reads=[Read([1])])])
+        job = Job(tree, Future(), n_keep=48 + 8 * step, marks=(48 + 8 * step,))
+        scheduler.add(job)
+        drain(scheduler)
+        found.append(job.n_cached)
+    assert found == [0, 0, 40]
+
+
+@pytest.mark.parametrize("max_round_tokens", [64, 96, 100])
+def test_a_coarse_grain_leaves_work_for_every_round(max_round_tokens: int) -> None:
+    scheduler = Scheduler(Pages(200, 8, n_states=30), max_round_tokens, grain=64)
+    for start in (0, 1000):
+        scheduler.add(forked(np.arange(start, start + 300), 5, 7))
+    assert sum(n for r in drain(scheduler) for _, n in r) == 2 * 304
+
+
 def test_checkpoints_are_kept_where_marks_are_and_found_again() -> None:
     pages = Pages(50, 8, n_states=8)
     scheduler = Scheduler(pages, 200, grain=8)

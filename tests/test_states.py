@@ -21,7 +21,7 @@ QUESTIONS = {
     "risk": {"type": "score", "instructions": "How risky?", "criteria": ["none", "some", "much"]},
     "ok": {"type": "noul", "instructions": "Did the last step work?"},
 }
-WORDS = ["agent", "a", "file", "and", "reads", "two", "lines", "then", "writes", "tests", "fail", "one", "by", "no", "yes"]
+WORDS = ["agent", "a", "file", "and", "reads", "lines", "then", "writes", "tests", "fail", "one", "by", "no", "yes"]
 
 
 def trajectory(seed: int, n_steps: int) -> list[list[dict[str, str]]]:

@@ -186,7 +186,9 @@ def test_vocab_size_is_behind_the_last_id(small: Tokenizer, smollm2: Tokenizer) 
 
 
 @given(before=TEXTS.map(lambda t: f"{t}:"), after=NEXT)
-def test_a_cut_between_colon_and_space_changes_no_ids(before: str, after: str, small: Tokenizer, smollm2: Tokenizer) -> None:
+def test_a_cut_between_colon_and_space_changes_no_ids(
+    before: str, after: str, small: Tokenizer, smollm2: Tokenizer
+) -> None:
     for tokenizer in (small, smollm2):
         assert tokenizer.splits_after_colon
         assert tokenizer.encode(before + after) == tokenizer.encode(before) + tokenizer.encode(after)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ramet.bench.probes import Numbers, Probe
 from ramet.engine.engine import Engine
 
-ROUND_TOKENS = (128, 192, 320, 1024, 4096)
+ROUND_TOKENS = (64, 96, 128, 256, 1024, 4096)
 _MAX_STRANGERS = 6
 Draw = Callable[[random.Random], Probe]
 

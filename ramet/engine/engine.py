@@ -43,6 +43,8 @@ class Engine:
         self.shape = model.shape
         self.fault: EngineFault | None = None
         self._cache = Cache.allocate(model, settings)
+        if settings.max_round_tokens < self._cache.grain:
+            raise InvalidRequest(f"must be at least {self._cache.grain} for this model", field="max_round_tokens")
         self._runner = Runner(model, self._cache.store)
         self._scheduler = Scheduler(self._cache.pages, settings.max_round_tokens, self._cache.grain)
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()

@@ -159,7 +159,8 @@ class Scheduler:
     """First come, first served, under `max_round_tokens`; a long job leaves half of a round to others."""
 
     def __init__(self, pages: Pages, max_round_tokens: int, grain: int = 1) -> None:
-        """`grain`: a root is cut in chunks at multiples of it, counted from the root's start."""
+        """`grain`: a root is cut in chunks at multiples of it, counted from the root's start; no more than a round."""
+        assert grain <= max_round_tokens
         self.pages = pages
         self.max_round_tokens = max_round_tokens
         self.min_chunk = min(MIN_CHUNK, -(-max_round_tokens // 4))
@@ -177,7 +178,7 @@ class Scheduler:
         """The next round's units; none when there is nothing to do."""
         batch = Batch()
         alone = [job for job in self.running if job.alone]
-        share = self.max_round_tokens // 2 if self.waiting else self.max_round_tokens
+        share = max(self.max_round_tokens // 2, self.grain) if self.waiting else self.max_round_tokens
         for job in alone[:1] or self.running:
             self._advance(job, batch, share)
         if alone:
@@ -273,7 +274,15 @@ class Scheduler:
         limit = min(job.n_keep, _first_read(tree))
         path = self.pages.match(tree.tokens[:limit], job.salt) if limit >= self.pages.page_size else Path()
         job.n_cached = path.length
+        if self.pages.recurrent:
+            self._mark_parting(job)
         return self._behind(tree, Task(Path(), 0, len(tree.lengths)), path)
+
+    def _mark_parting(self, job: Job) -> None:
+        """A checkpoint where the job parts from what the index has: what two requests share a third may share too."""
+        parting = self.pages.reach(job.tree.tokens[: job.n_keep], job.salt) // self.grain * self.grain
+        if parting > job.n_cached:
+            job.marks = tuple(sorted({*job.marks, parting}))
 
     def _behind(self, tree: Tree, task: Task, path: Path) -> list[Task]:
         """What is left of a task once `path` holds more rows of its first path. Takes `path` over."""

@@ -107,9 +107,7 @@ class Ops:
     why: dict[str, str]
 
 
-def choose(
-    device: torch.device, override: Mapping[str, str] = MappingProxyType({}), *, invariant: bool = False
-) -> Ops:
+def choose(device: torch.device, override: Mapping[str, str] = MappingProxyType({}), *, invariant: bool = False) -> Ops:
     """Choose once, at load. `override` maps attention, norm, linear, head, conv, gated_delta or experts to "reference"
     or "cpu". With `invariant` the bits of a row do not depend on what else is in the round.
 

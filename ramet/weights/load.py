@@ -70,8 +70,9 @@ def _listed(names: Sequence[str]) -> str:
 def _shape(checkpoint: Checkpoint, parts: tuple[str, ...], expected: tuple[int, ...] | None) -> tuple[int, ...]:
     """The shape of the parts laid one behind the other, which must be the expected one."""
     found = [checkpoint.shape(name) for name in parts]
-    merged = (sum(shape[0] for shape in found), *found[0][1:])
-    if any(shape[1:] != merged[1:] for shape in found) or (expected is not None and merged != tuple(expected)):
+    merged = (sum(shape[0] for shape in found if shape), *found[0][1:])
+    alike = all(shape and shape[1:] == merged[1:] for shape in found)  # a single number has no first dimension
+    if not alike or (expected is not None and merged != tuple(expected)):
         listed = ", ".join(f"{name} {shape}" for name, shape in zip(parts, found, strict=True))
         due = f"the configuration needs {tuple(expected)}" if expected else "they do not fit one behind the other"
         remedy = "the configuration and the weights belong to different models; download both again"

@@ -1,0 +1,110 @@
+"""Checkpoints of every family that are not what they say: refused by the engine and the command line, in words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+from click.testing import CliRunner
+from safetensors.torch import load_file, save_file
+from test_checkpoint import copied
+from tiny_engine import MAKERS, tiny_engine
+
+from ramet import cli
+from ramet.errors import CheckpointError
+from ramet.families import FAMILIES
+
+FAMILY = pytest.mark.parametrize("family", sorted(MAKERS))
+NORM = "model.norm.weight"
+
+
+def changed(source: Path, target: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> Path:
+    """A copy with other weights."""
+    directory = copied(source, target)
+    weights = load_file(directory / "model.safetensors")
+    change(weights)
+    save_file(weights, directory / "model.safetensors", {"format": "pt"})
+    return directory
+
+
+def sharded(source: Path, target: Path) -> tuple[Path, list[Path]]:
+    """A copy in several files, and these."""
+    directory = copied(source, target)
+    (directory / "model.safetensors").unlink()
+    tiny.model(source).save_pretrained(directory, max_shard_size="100KB")
+    shards = sorted(directory.glob("*.safetensors"))
+    assert len(shards) > 2
+    return directory, shards
+
+
+@FAMILY
+def test_a_shard_that_is_not_there(family: str, tmp_path: Path) -> None:
+    directory, shards = sharded(MAKERS[family](), tmp_path / "c")
+    tiny_engine(source=directory).close()
+    shards[1].unlink()
+    with pytest.raises(CheckpointError, match=rf"{shards[1].name} is missing; download"):
+        tiny_engine(source=directory)
+
+
+@FAMILY
+def test_a_shard_that_is_cut_short(family: str, tmp_path: Path) -> None:
+    directory, shards = sharded(MAKERS[family](), tmp_path / "c")
+    shards[-1].write_bytes(shards[-1].read_bytes()[:-64])
+    with pytest.raises(CheckpointError, match=rf"{shards[-1].name} is damaged or cut short"):
+        tiny_engine(source=directory)
+
+
+@FAMILY
+def test_every_parameter_of_another_shape(family: str, tmp_path: Path) -> None:
+    """One at a time, each named; also one that is a single number, which no parameter of ours is."""
+    source = MAKERS[family]()
+    weights = load_file(source / "model.safetensors")
+    layers = {name for name in weights if ".layers." not in name or ".layers.0." in name or ".layers.3." in name}
+    directory = copied(source, tmp_path / "c")
+    for n, name in enumerate(sorted(layers)):
+        odd = torch.ones(()) if n % 2 else torch.ones(*(size + 1 for size in weights[name].shape))
+        save_file(weights | {name: odd}, directory / "model.safetensors", {"format": "pt"})
+        with pytest.raises(CheckpointError, match=rf"{name} {re.escape(str(tuple(odd.shape)))}.*download both again"):
+            tiny_engine(source=directory)
+
+
+@FAMILY
+def test_a_parameter_that_is_not_there(family: str, tmp_path: Path) -> None:
+    directory = changed(MAKERS[family](), tmp_path / "c", lambda weights: weights.__delitem__(NORM))
+    with pytest.raises(CheckpointError, match=rf"missing are {NORM}$"):
+        tiny_engine(source=directory)
+
+
+@FAMILY
+@pytest.mark.parametrize("said", ["qwen3_6", None, "mamba"])
+def test_a_model_type_that_is_not_known(family: str, said: str | None, tmp_path: Path) -> None:
+    """The message lists all that are."""
+    with pytest.raises(CheckpointError, match=rf"unknown model_type {said!r}; known are {', '.join(sorted(FAMILIES))}$"):
+        tiny_engine(source=copied(MAKERS[family](), tmp_path / "c", model_type=said))
+
+
+@FAMILY
+def test_weights_of_another_family(family: str, tmp_path: Path) -> None:
+    source, other = MAKERS[family](), MAKERS["llama" if family == "qwen3_5" else "qwen3_5"]()
+    directory = copied(source, tmp_path / "c")
+    (directory / "model.safetensors").write_bytes((other / "model.safetensors").read_bytes())
+    said = json.loads((source / "config.json").read_text())["model_type"]
+    with pytest.raises(CheckpointError, match=rf"not those of a {said} model: missing are .*; nothing uses"):
+        tiny_engine(source=directory)
+
+
+@pytest.mark.parametrize("family", ["gemma3", "gemma4", "qwen3_5"])
+def test_the_command_line_says_so_and_fails(family: str, tmp_path: Path) -> None:
+    directory, shards = sharded(MAKERS[family](), tmp_path / "c")
+    shards[0].unlink()
+    arguments = ["--state", "x", "--noul", "q=Is it late?", "--model", str(directory), "--device", "cpu"]
+    result = CliRunner().invoke(cli.main, ["decide", *arguments])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("Error: ")
+    assert f"{shards[0].name} is missing" in result.stderr
+    assert isinstance(result.exception, SystemExit)  # told, not traced
