@@ -7,12 +7,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
 import torch
 from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 from test_checkpoint import copied
+from test_loading import logprobs
 from tiny_engine import MAKERS, tiny_engine
 
 from ramet import cli
@@ -84,8 +86,17 @@ def test_a_parameter_that_is_not_there(family: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("said", ["qwen3_6", None, "mamba"])
 def test_a_model_type_that_is_not_known(family: str, said: str | None, tmp_path: Path) -> None:
     """The message lists all that are."""
-    with pytest.raises(CheckpointError, match=rf"unknown model_type {said!r}; known are {', '.join(sorted(FAMILIES))}$"):
+    known = ", ".join(sorted(FAMILIES))
+    with pytest.raises(CheckpointError, match=rf"unknown model_type {said!r}; known are {known}$"):
         tiny_engine(source=copied(MAKERS[family](), tmp_path / "c", model_type=said))
+
+
+@FAMILY
+def test_a_type_of_layer_that_is_not_known(family: str, tmp_path: Path) -> None:
+    n = json.loads((MAKERS[family]() / "config.json").read_text())["num_hidden_layers"]
+    kinds = ["chunked_attention"] * (n - 1) + ["full_attention"]
+    with pytest.raises(CheckpointError, match="chunked_attention"):
+        tiny_engine(source=copied(MAKERS[family](), tmp_path / "c", layer_types=kinds))
 
 
 @FAMILY
@@ -96,6 +107,36 @@ def test_weights_of_another_family(family: str, tmp_path: Path) -> None:
     said = json.loads((source / "config.json").read_text())["model_type"]
     with pytest.raises(CheckpointError, match=rf"not those of a {said} model: missing are .*; nothing uses"):
         tiny_engine(source=directory)
+
+
+MULTIMODAL = pytest.mark.parametrize("multimodal", [False, True])
+
+
+@MULTIMODAL
+@pytest.mark.parametrize("family", ["gemma3", "gemma4", "qwen3_5"])
+def test_tied_by_the_configuration_with_a_head_in_the_file(family: str, multimodal: bool, tmp_path: Path) -> None:
+    """D6: the file's is used, with a warning; also where the flag is the text model's."""
+    source = MAKERS[family](tied=False, multimodal=multimodal)
+    directory = retied(source, tmp_path / "c", tied=True)
+    with pytest.warns(UserWarning, match=r"lm_head\.weight differs from the embedding, so it is used"):
+        np.testing.assert_array_equal(logprobs(directory), logprobs(source))
+
+
+@MULTIMODAL
+@pytest.mark.parametrize("family", ["gemma3", "gemma4", "qwen3_5"])
+def test_untied_by_the_configuration_without_a_head(family: str, multimodal: bool, tmp_path: Path) -> None:
+    """D6: the embedding serves, with a warning."""
+    source = MAKERS[family](multimodal=multimodal)
+    directory = retied(source, tmp_path / "c", tied=False)
+    with pytest.warns(UserWarning, match="so the embedding serves as head"):
+        np.testing.assert_array_equal(logprobs(directory), logprobs(source))
+
+
+def retied(source: Path, target: Path, *, tied: bool) -> Path:
+    """A copy whose configuration says otherwise, at every level that says it."""
+    raw = json.loads((source / "config.json").read_text())
+    inner = {"text_config": raw["text_config"] | {"tie_word_embeddings": tied}} if "text_config" in raw else {}
+    return copied(source, target, tie_word_embeddings=tied, **inner)
 
 
 @pytest.mark.parametrize("family", ["gemma3", "gemma4", "qwen3_5"])

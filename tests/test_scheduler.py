@@ -9,7 +9,7 @@ import pytest
 
 from ramet.cache.pages import Pages
 from ramet.engine.scheduler import Batch, Job, Scheduler
-from ramet.tree import Read, Reads, Segment, Tree
+from ramet.tree import WHOLE, Read, Reads, Segment, Tree
 from tests.random_trees import first_path, random_tree
 
 
@@ -186,7 +186,96 @@ def test_checkpoints_are_kept_where_marks_are_and_found_again() -> None:
     assert [(row, slot) for row, slot in batch.units[0].leaves.tolist()] == [(15, 0), (31, 1)]
     scheduler.commit(batch, marked(batch))
     assert (pages.n_checkpoints, pages.n_free_states, pages.n_indexed) == (2, 6, 4)
-    assert [pages.match(tokens[:n]).length for n in (40, 31, 15)] == [32, 16, 0]
+    assert [pages.match(pages.keys(tokens[:n])).length for n in (40, 31, 15)] == [32, 16, 0]
     edited = tokens.copy()
     edited[20] = 99  # an edit in the middle loses what comes behind it
-    assert pages.match(edited).length == 16
+    assert pages.match(pages.keys(edited)).length == 16
+
+
+def test_a_job_waits_for_a_trunk_though_there_is_room_for_both() -> None:
+    scheduler = Scheduler(Pages(400, 8), 128)
+    trunk = np.arange(400)
+    jobs = [forked(trunk, 7), forked(trunk, 9), forked(trunk[:300], 3)]
+    for job in jobs:
+        scheduler.add(job)
+    assert sum(n for r in drain(scheduler) for _, n in r) == 400 + 2 + 2 + 2 + 300 % 8
+    assert [job.n_cached for job in jobs] == [0, 400, 296]
+
+
+def test_a_job_waits_for_a_trunk_that_ends_in_the_round_in_which_it_begins() -> None:
+    scheduler = Scheduler(Pages(400, 8), 256)
+    jobs = [forked(np.arange(96), *range(first, first + 100)) for first in (100, 300)]
+    for job in jobs:
+        scheduler.add(job)
+    assert sum(n for r in drain(scheduler) for _, n in r) == 96 + 2 * 200
+    assert jobs[1].n_cached == 96
+
+
+def test_a_job_that_needs_many_pages_is_not_overtaken_for_ever() -> None:
+    """Two of the small ones fit beside each other, none beside the large one; they come without end."""
+    scheduler = Scheduler(Pages(40, 8), 64)
+    scheduler.add(plain(110))
+    large = plain(250)
+    scheduler.add(large)
+    for _ in range(20):
+        scheduler.add(plain(110))
+        batch = scheduler.next()
+        scheduler.commit(batch, marked(batch))
+    assert large not in scheduler.waiting
+
+
+def test_pages_of_an_index_that_another_job_continues_can_be_had() -> None:
+    """The first two compute the same trunk in one round; the longer one's later pages follow the other's in the
+    index."""
+    tail = np.arange(1000, 1100)
+    trunk = np.arange(100)
+    scheduler = Scheduler(Pages(30, 8), 120)
+    scheduler.add(Job(Tree.of([Segment(trunk[:50], reads=[Read([1])])]), Future(), n_keep=50))
+    scheduler.add(forked(np.concatenate([trunk, tail]), *range(60)))
+    drain(scheduler)
+
+
+def test_a_chunk_that_is_small_for_its_blocks_goes_where_nothing_else_can() -> None:
+    """The second waits for pages that the first holds; half a round is one row of the first, up to its block's end."""
+    scheduler = Scheduler(Pages(20, 8), 64)
+    for _ in range(2):
+        scheduler.add(Job(Tree.of([Segment(np.arange(31)), Segment(np.arange(90), 0, 32, [Read([1])])]), Future()))
+    assert sum(n for r in drain(scheduler) for _, n in r) == 2 * 121
+
+
+@pytest.mark.parametrize("block", [4, WHOLE])
+def test_rows_that_see_what_follows_are_not_kept_for_others(block: int) -> None:
+    pages = Pages(20, 8)
+    scheduler = Scheduler(pages, 64)
+    for own in (block, 1, block):
+        tree = Tree.of([Segment(np.arange(20), block=own, reads=[Read([1])])])
+        job = Job(tree, Future(), n_keep=20)
+        scheduler.add(job)
+        drain(scheduler)
+        assert job.n_cached == 0
+
+
+def test_a_branch_is_not_joined_with_the_rest_of_a_trunk() -> None:
+    """The same rows behind the same pages, but one forks there: in batch-invariant mode its bits are others."""
+    scheduler = Scheduler(Pages(50, 8), 200)
+    trunk, rest = np.arange(16), np.arange(40, 50)
+    scheduler.add(forked(trunk, 7))
+    drain(scheduler)
+    straight = Tree.of([Segment(np.concatenate([trunk, rest]), reads=[Read([1])])])
+    branched = Tree.of([Segment(trunk), Segment(rest, 0, reads=[Read([1])])])
+    for tree in (straight, branched, straight):
+        scheduler.add(Job(tree, Future(), n_keep=16))
+    batch = scheduler.next()
+    assert [(unit.n_context, unit.continues) for unit in batch.units] == [(16, True), (16, False)]
+
+
+def test_a_job_resumes_behind_forks_that_its_pages_pass() -> None:
+    """What is found ends in a branch: its siblings hang at the fork before it."""
+    scheduler = Scheduler(Pages(50, 8), 200)
+    for branch in (1, 2):
+        own = Segment(np.array([branch]), 0, reads=[Read([1])])
+        job = Job(Tree.of([Segment(np.arange(20)), Segment(np.arange(30), 0), own]), Future(), n_keep=50)
+        scheduler.add(job)
+        batch = scheduler.next()
+        scheduler.commit(batch, marked(batch))
+    assert [(unit.n_context, unit.tree.n_tokens) for unit in batch.units] == [(48, 2), (20, 1)]

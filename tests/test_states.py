@@ -137,3 +137,19 @@ def test_a_restarted_engine_finds_its_states_on_disk(
         assert "damaged" in caplog.text
         assert third.usage.x_cached_tokens == 0
         assert_close(third.answers, first.answers)
+
+
+def test_another_mode_does_not_take_what_lies_on_disk(tmp_path: Path) -> None:
+    """A batch-invariant engine's bits are its own: what another one left is not theirs."""
+    state = trajectory(1, 4)[-1]
+    cached = []
+    for invariant in (False, True, True):
+        settings: dict[str, Any] = {"checkpoint_spacing": 64, "batch_invariant": invariant}
+        with tiny_engine.tiny_engine("qwen3_5", disk_cache=tmp_path, **settings) as engine:
+            cached.append(decide(engine, state).usage.x_cached_tokens > 0)
+    assert cached == [False, False, True]
+
+
+def test_a_state_that_is_all_tail_keeps_nothing() -> None:
+    with tiny_engine.tiny_engine("qwen3_5") as engine:
+        assert [engine._cache.kept(40, mark) for mark in (-50, 0, 15, 33)] == [(0, ())] * 3 + [(32, (32,))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import matplotlib
 import numpy as np
@@ -17,24 +17,16 @@ from ramet.agree.intervals import LEVEL, FloatArray, Interval
 from ramet.agree.measures import QUANTILE, Accuracy, Measures
 from ramet.agree.pairs import Decision
 from ramet.agree.report import Report
+from ramet.bench.picture import FAINT, INK, MAX_VECTORS, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = {"noul": "#0072B2", "choice": "#E69F00", "score": "#009E73"}  # told apart by colour-blind people too
 SIDES = {"a": "#8C96A3", "b": "#0072B2"}
-INK, FAINT, FLIPPED = "#222222", "#9AA0A6", "#D55E00"
+FLIPPED = "#D55E00"
 N_QUESTIONS = 10
-MAX_VECTORS = 2000  # points of a file of vectors; more become an image in it
 N_LETTERS = 28  # of a name that is drawn
-
-# Without the salt and the date, the same runs give the same bytes of SVG.
-STYLE: dict[Any, Any] = {
-    "font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left", "axes.titleweight": "bold",
-    "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": FAINT, "axes.labelcolor": INK,
-    "xtick.color": INK, "ytick.color": INK, "axes.grid": True, "grid.color": "#ECECEC", "axes.axisbelow": True,
-    "legend.frameon": False, "text.parse_math": False, "svg.hashsalt": "ramet",
-}  # fmt: skip
 
 
 def draw(report: Report, path: Path) -> None:

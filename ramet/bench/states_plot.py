@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from ramet.bench.picture import FAINT, MAX_VECTORS, STYLE
 from ramet.bench.steps import Steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-RESUMED, FRESH, INK, FAINT = "#0072B2", "#D55E00", "#222222", "#9AA0A6"
-MAX_VECTORS = 2000  # points of a file of vectors; more become an image in it
-# Without the salt and the date, the same run gives the same bytes of SVG.
-STYLE: dict[Any, Any] = {
-    "font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left", "axes.titleweight": "bold",
-    "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": FAINT, "axes.labelcolor": INK,
-    "xtick.color": INK, "ytick.color": INK, "axes.grid": True, "grid.color": "#ECECEC", "axes.axisbelow": True,
-    "legend.frameon": False, "text.parse_math": False, "svg.hashsalt": "ramet",
-}  # fmt: skip
+RESUMED, FRESH = "#0072B2", "#D55E00"
 
 
 def draw(found: Steps, path: Path) -> None:

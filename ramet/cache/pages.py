@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -51,12 +52,11 @@ class Lower(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A full page in the index, how many pages follow it there, and the checkpoint at its end (-1: none)."""
+    """A full page in the index, and the checkpoint at its end (-1: none). It stands for itself: its key says all that
+    comes before it."""
 
     key: bytes
     page: int
-    parent: _Node | None
-    n_children: int = 0
     state: int = -1
 
 
@@ -98,11 +98,23 @@ class Pages:
         """States that the prefix index holds."""
         return len(self._checkpoints)
 
-    def match(self, tokens: IntArray, salt: str = "") -> Path:
-        """The longest beginning of `tokens` that is kept and can be continued; the path holds it. A model with
-        recurrent layers continues at checkpoints alone."""
-        keys = self._keys(tokens, salt)
-        reach = next((i for i, key in enumerate(keys) if not self._has(key)), len(keys))
+    def keys(self, tokens: IntArray, salt: str = "") -> list[bytes]:
+        """A key for each full page: a digest of all tokens up to its end, and of the salt. 4 ms for 65536 tokens."""
+        data = np.ascontiguousarray(tokens, "<i4")
+        key, keys = blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest(), []
+        for i in range(0, len(data) - self.page_size + 1, self.page_size):
+            key = blake2b(data[i : i + self.page_size].data, digest_size=KEY_BYTES, key=key).digest()
+            keys.append(key)
+        return keys
+
+    def __contains__(self, key: bytes) -> bool:
+        """Whether a page is kept, on the device or below."""
+        return key in self._index or (self._lower is not None and key in self._lower)
+
+    def match(self, keys: Sequence[bytes]) -> Path:
+        """The longest beginning of the pages of these keys that is kept and can be continued; the path holds it. A
+        model with recurrent layers continues at checkpoints alone."""
+        reach = next((i for i, key in enumerate(keys) if key not in self), len(keys))
         ends = [i + 1 for i in range(reach) if self._has_state(keys[i])] if self.recurrent else [reach]
         found = self._bring(keys[: max(ends, default=0)])
         path = Path()
@@ -113,26 +125,24 @@ class Pages:
         self._pages.drop(node.page for node in found[len(path.pages) :])
         self._touch(found[: len(path.pages)])
         self.hits += path.length
-        self.misses += len(tokens) - path.length
+        self.misses += len(keys) * self.page_size - path.length
         return path
 
-    def reach(self, tokens: IntArray, salt: str = "") -> int:
-        """Rows of the beginning of `tokens` that the index has on the device."""
-        keys = self._keys(tokens, salt)
+    def reach(self, keys: Sequence[bytes]) -> int:
+        """Rows of the first of these pages, as far as the index has them on the device."""
         return self.page_size * next((i for i, key in enumerate(keys) if key not in self._index), len(keys))
 
-    def keep(self, tokens: IntArray, path: Path, salt: str = "", states: Sequence[tuple[int, int]] = ()) -> None:
-        """Put the full pages of `path`, whose rows are `tokens`, into the index, and the checkpoints `states`:
-        positions and slots, of which those at an end of a page stay."""
-        parent: _Node | None = None
+    def keep(self, keys: Sequence[bytes], path: Path, states: Sequence[tuple[int, int]] = ()) -> None:
+        """Put the first pages of `path`, which are full and have these keys, into the index, and the checkpoints
+        `states`: positions and slots, of which those at an end of a page stay."""
+        assert len(keys) <= path.length // self.page_size
         found: list[_Node] = []
-        for key, page in zip(self._keys(tokens[: path.length], salt), path.pages, strict=False):
+        for key, page in zip(keys, path.pages, strict=False):
             node = self._index.get(key)
             if node is None:
                 self._pages.hold([page])
-                node = self._add(key, page, parent)
+                node = self._add(key, page)
             found.append(node)
-            parent = node
         for position, slot in states:
             at, rest = divmod(position, self.page_size)
             if rest == 0 and 0 < at <= len(found) and found[at - 1].state < 0:
@@ -198,22 +208,17 @@ class Pages:
         self._slots.drop([path.state] if path.state >= 0 else [])
         path.pages, path.length, path.state = [], 0, -1
 
-    def clear(self, *, spill: bool = False) -> None:
-        """Empty the index; with `spill` into the level below."""
-        while self._index:
-            self._forget(next(reversed(self._index.values())), spill=spill)
+    def spill(self) -> bool:
+        """Give the least recently used page to the level below. False where the index is empty."""
+        oldest = next(iter(self._index.values()), None)
+        if oldest is not None:
+            self._forget(oldest, spill=True)
+        return oldest is not None
 
-    def _keys(self, tokens: IntArray, salt: str) -> list[bytes]:
-        """A key for each full page: a digest of all tokens up to its end, and of the salt."""
-        data = np.ascontiguousarray(tokens, "<i4")
-        key, keys = blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest(), []
-        for i in range(0, len(data) - self.page_size + 1, self.page_size):
-            key = blake2b(data[i : i + self.page_size].data, digest_size=KEY_BYTES, key=key).digest()
-            keys.append(key)
-        return keys
-
-    def _has(self, key: bytes) -> bool:
-        return key in self._index or (self._lower is not None and key in self._lower)
+    def clear(self) -> None:
+        """Empty the index."""
+        for node in list(self._index.values()):
+            self._forget(node, spill=False)
 
     def _has_state(self, key: bytes) -> bool:
         node = self._index.get(key)
@@ -228,13 +233,13 @@ class Pages:
             if node is not None:
                 self._pages.hold([node.page])
             else:
-                node = self._fetch(key, found[-1] if found else None)
+                node = self._fetch(key)
             if node is None:
                 break
             found.append(node)
         return found
 
-    def _fetch(self, key: bytes, parent: _Node | None) -> _Node | None:
+    def _fetch(self, key: bytes) -> _Node | None:
         """A page from below, in the index and held."""
         taken = self._take(1)
         if taken is None or self._lower is None:
@@ -243,7 +248,7 @@ class Pages:
             self._pages.drop(taken)
             return None
         self._pages.hold(taken)
-        return self._add(key, taken[0], parent)
+        return self._add(key, taken[0])
 
     def _bring_state(self, node: _Node, path: Path) -> bool:
         """Let `path` hold the checkpoint at a node, fetched from below if need be."""
@@ -260,11 +265,9 @@ class Pages:
         path.state = node.state
         return True
 
-    def _add(self, key: bytes, page: int, parent: _Node | None) -> _Node:
+    def _add(self, key: bytes, page: int) -> _Node:
         """A new node, which takes over a reference to its page."""
-        node = self._index[key] = _Node(key, page, parent)
-        if parent is not None:
-            parent.n_children += 1
+        node = self._index[key] = _Node(key, page)
         return node
 
     def _checkpoint(self, node: _Node, slot: int) -> None:
@@ -287,13 +290,11 @@ class Pages:
     def _evict(self, n: int) -> None:
         """Forget up to n pages that nobody holds, the least recently used first. A page is always touched after
         those that follow it, so they come first."""
-        for node in list(self._index.values()):
-            if n == 0:
-                return
-            if node.n_children == 0 and not self._pages.shared(node.page):
-                self._forget(node, spill=True)
-                self.evicted += 1
-                n -= 1
+        unheld = (node for node in self._index.values() if not self._pages.shared(node.page))
+        for node in list(islice(unheld, n)):
+            self.evicted += 1
+            self.evicted_states += node.state >= 0
+            self._forget(node, spill=True)
 
     def _forget(self, node: _Node, *, spill: bool) -> None:
         if node.state >= 0:
@@ -301,8 +302,6 @@ class Pages:
         if spill and self._lower is not None:
             self._lower.spill_page(node.key, node.page)
         del self._index[node.key]
-        if node.parent is not None:
-            node.parent.n_children -= 1
         self._pages.drop([node.page])
 
     def _forget_state(self, node: _Node, *, spill: bool) -> None:

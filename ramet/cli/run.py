@@ -50,7 +50,7 @@ def command(rows_file: Path, output: Path, overwrite: bool, parallel: int, **giv
     if output.exists() and output.samefile(rows_file):
         raise click.UsageError("the output would overwrite the input")
     fields = options.readout_fields(given["method"], given["debias"], given["temperatures"], given["confidence"])
-    mark = _settings_mark(given["model"], given["dtype"], fields)
+    mark = _settings_mark(given, fields)
     with Output(output, overwrite=overwrite) as out:
         if out.n_mended_bytes:
             click.echo(f"{output}: took off a half-written line of {out.n_mended_bytes} bytes", err=True)
@@ -66,9 +66,12 @@ def command(rows_file: Path, output: Path, overwrite: bool, parallel: int, **giv
             _run_job(job, out)
 
 
-def _settings_mark(model: str, dtype: str | None, fields: Mapping[str, Any]) -> str:
+def _settings_mark(given: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
+    """Of what may change an answer in more than its last digits, or was asked for to keep those."""
+    model = given["model"]
     source = str(Path(model).resolve()) if Path(model).exists() else model
-    text = json.dumps([source, dtype or "auto", fields], sort_keys=True)
+    invariant = ["batch_invariant"] if given["batch_invariant"] else []
+    text = json.dumps([source, given["dtype"] or "auto", fields, *invariant], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 

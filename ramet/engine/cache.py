@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 from ramet.cache.lower import LowerLevels
@@ -40,7 +41,7 @@ class Cache:
         n_pages = max(1, budget // page) if page else STATES_A_JOB
         n_states = max(2 * STATES_A_JOB, budget // state) if state else 0
         store = allocate(shape, n_pages, PAGE_SIZE, n_states, dtype, model.device)
-        tiers = _tiers(settings, model.fingerprint)
+        tiers = _tiers(settings, _identity(model, settings))
         pages = Pages(n_pages, PAGE_SIZE, n_states, LowerLevels(store, tiers) if tiers else None)
         grain = 1 if not state else math.lcm(PAGE_SIZE, CHUNK) if settings.batch_invariant else PAGE_SIZE
         return cls(store, pages, tiers, grain, settings.checkpoint_spacing, page, state)
@@ -51,7 +52,7 @@ class Cache:
         if not self.pages.recurrent:
             return n_keep, ()
         wanted = [*range(self.spacing, mark, self.spacing), mark]
-        marks = sorted({position // self.grain * self.grain for position in wanted} - {0})
+        marks = sorted({position // self.grain * self.grain for position in wanted if position >= self.grain})
         return max(marks, default=0), tuple(marks)
 
     def stats(self) -> dict[str, float]:
@@ -80,8 +81,17 @@ class Cache:
     def close(self) -> None:
         """Leave what is kept to the levels below, so that the next engine finds what lies on disk."""
         if self.tiers is not None:
-            self.pages.clear(spill=True)
+            while self.pages.spill():
+                self.tiers.flush()  # one by one: the queue to the disk drops what it cannot hold
             self.tiers.close()
+
+
+def _identity(model: Decoder, settings: EngineSettings) -> str:
+    """Of the model as it was loaded, with its rotary embeddings, and of the mode: another mode has other bits."""
+    digest = blake2b(model.fingerprint.encode(), digest_size=16)
+    for frequencies, scale in model.rotaries:
+        digest.update(frequencies.cpu().numpy().tobytes() + repr(scale).encode())
+    return digest.hexdigest() + ("-invariant" if settings.batch_invariant else "")
 
 
 def _tiers(settings: EngineSettings, identity: str) -> Tiers | None:

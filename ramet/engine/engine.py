@@ -214,8 +214,9 @@ class Engine:
             )
         if tree.n_tokens > most and self._scheduler.n_pages_for(tree) > pages.n_pages:
             raise RequestTooLong(f"{tree.max_position} tokens do not fit the pages; a larger cache_bytes helps")
-        if tree.n_tokens > most and int(np.minimum(tree.blocks, tree.lengths).max()) > most // 2:
-            raise RequestTooLong(f"a block, whose rows run together, has more than {most // 2} (max_round_tokens)")
+        widest = max(most // 2, self._cache.grain)  # what a round gives a long request while others wait
+        if tree.n_tokens > most and int(np.minimum(tree.blocks, tree.lengths).max()) > widest:
+            raise RequestTooLong(f"a block, whose rows run together, has more than {widest} (max_round_tokens)")
 
     def _loop(self) -> None:
         """Rounds, until closed: admit, pack, run, read, commit."""

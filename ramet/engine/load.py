@@ -11,10 +11,12 @@ from ramet.engine.settings import DTYPES, EngineSettings
 from ramet.errors import CheckpointError
 from ramet.families import FAMILIES
 from ramet.layers.decoder import Decoder
-from ramet.layers.shape import AttentionShape, MLPShape, Shape
+from ramet.layers.shape import AttentionShape, DeltaShape, MLPShape, Shape
 from ramet.ops import choose
-from ramet.ops.attention.cpu import takes
-from ramet.ops.experts.cpu import packs
+from ramet.ops.attention import cpu as attention
+from ramet.ops.conv import cpu as conv
+from ramet.ops.experts import cpu as experts
+from ramet.ops.gated_delta import cpu as gated_delta
 from ramet.ops.native import library
 from ramet.weights import Checkpoint, load, open_checkpoint
 
@@ -49,12 +51,21 @@ def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
 
 def _check_invariant(name: str, shape: Shape, dtype: torch.dtype) -> None:
     """Raise CheckpointError for layers that go through plain torch, whose bits depend on a round."""
-    sizes: set[int] = set()
-    for layer in shape.layers:
-        own = layer.mixer
-        sizes |= {own.head_dim} if isinstance(own, AttentionShape) else {own.key_dim, own.value_dim}
-    odd, kernels = {size for size in sizes if not takes(size)}, library()
-    experts = any(not isinstance(layer.mlp, MLPShape) for layer in shape.layers)
-    if odd or (experts and kernels is not None and not packs(kernels, dtype)):
-        what = f"heads of {sorted(odd)}" if odd else f"experts in {str(dtype).removeprefix('torch.')} on this processor"
-        raise CheckpointError(f"{name}: {what} cannot be batch-invariant; load without batch_invariant")
+    odd = [what for layer in shape.layers if (what := _unfit(layer.mixer))]
+    kernels, sparse = library(), any(not isinstance(layer.mlp, MLPShape) for layer in shape.layers)
+    if sparse and kernels is not None and not experts.packs(kernels, dtype):
+        odd.append(f"experts in {str(dtype).removeprefix('torch.')} on this processor")
+    if odd:
+        raise CheckpointError(f"{name}: {odd[0]} cannot be batch-invariant; load without batch_invariant")
+
+
+def _unfit(own: AttentionShape | DeltaShape) -> str | None:
+    """What of a mixer the compiled kernels do not take."""
+    if isinstance(own, AttentionShape):
+        return None if attention.takes(own.head_dim) else f"heads of {own.head_dim}"
+    if not conv.takes(own.n_channels, own.conv_width):
+        return f"a convolution of width {own.conv_width} over {own.n_channels} channels"
+    if not gated_delta.takes(own.n_key_heads, own.n_value_heads, own.key_dim, own.value_dim):
+        keys, values = f"{own.n_key_heads} of {own.key_dim}", f"{own.n_value_heads} of {own.value_dim}"
+        return f"a delta rule with {keys} as key heads and {values} as value heads"
+    return None

@@ -9,8 +9,9 @@ whose trunk another is computing waits for it.
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
@@ -40,8 +41,9 @@ class Job:
     """One submitted tree and what is left of it.
 
     `n_keep` leading rows, of its first root, go into the prefix index, under `salt`; of a model with recurrent
-    layers as far as the last of `marks`, the positions at which checkpoints are kept. `future` gets the
-    reads or the error. A job that is to run `alone` shares no round.
+    layers as far as the last of `marks`, the positions at which checkpoints are kept. A root with blocks leaves
+    nothing there: what its rows are depends on rows behind them. `future` gets the reads or the error. A job that is to
+    run `alone` shares no round. `keys` are those of its pages in the index.
     """
 
     tree: Tree
@@ -55,10 +57,13 @@ class Job:
     queued_at: float = field(default_factory=time.perf_counter)
     started_at: float = 0.0  # when its first round began
     pass_s: float = 0.0  # seconds of its rounds
+    keys: Sequence[bytes] = ()
     logits: FloatArray = field(init=False)
     logsumexp: FloatArray = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.tree.blocks[0] != 1:
+            self.n_keep, self.marks = 0, ()
         self.logits = np.empty(len(self.tree.columns), np.float32)
         self.logsumexp = np.empty(len(self.tree.read_rows), np.float32)
 
@@ -101,13 +106,14 @@ class Share:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """The units of a round, the shares of each, in the order of their reads, and the pages to copy before it."""
+    """The units of a round, the shares of each, in the order of their reads, and the pages to copy before it.
+    `leading` are the jobs that are cut and whose trunk is not in pages yet."""
 
     units: list[Unit] = field(default_factory=list)
     shares: list[list[Share]] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
+    leading: list[Job] = field(default_factory=list)
     n_tokens: int = 0
-
     _alike: dict[object, int] = field(default_factory=dict)
     _joined: dict[int, list[Tree]] = field(default_factory=dict)
 
@@ -156,7 +162,8 @@ class _Kept:
 
 
 class Scheduler:
-    """First come, first served, under `max_round_tokens`; a long job leaves half of a round to others."""
+    """First come, first served, under `max_round_tokens`; a long job leaves half of a round to others. Those that wait
+    for pages or for a trunk are overtaken, but never by a job that needs the pages too."""
 
     def __init__(self, pages: Pages, max_round_tokens: int, grain: int = 1) -> None:
         """`grain`: a root is cut in chunks at multiples of it, counted from the root's start; no more than a round."""
@@ -172,6 +179,7 @@ class Scheduler:
         return len(self.waiting) + len(self.running)
 
     def add(self, job: Job) -> None:
+        job.keys = self.pages.keys(job.tree.tokens[: job.n_keep], job.salt)
         self.waiting.append(job)
 
     def next(self) -> Batch:
@@ -184,8 +192,11 @@ class Scheduler:
         if alone:
             batch.seal()
             return batch
+        blocked = False
         for job in list(self.waiting):
-            if self._blocked(job) or self._awaits(job):
+            if self._is_cut(job):
+                blocked = blocked or self._blocked(job)
+            if (blocked and self._is_cut(job)) or self._awaits(job, batch):
                 continue
             if (job.alone and batch.units) or not self._start(job, batch) or job.alone:
                 break
@@ -198,7 +209,7 @@ class Scheduler:
             job = share.job
             job.take(share.places, reads)
             if share.n_keep:
-                self.pages.keep(job.tree.tokens[: share.n_keep], share.path, job.salt, share.states)
+                self.pages.keep(job.keys[: share.n_keep // self.pages.page_size], share.path, share.states)
             self._let_go(share)
             assert job.tasks is not None
             job.tasks[:0] = share.then
@@ -234,33 +245,28 @@ class Scheduler:
         for _, slot in share.states:
             self.pages.drop_state(slot)
 
+    def _is_cut(self, job: Job) -> bool:
+        return job.tree.n_tokens > self.max_round_tokens
+
     def _blocked(self, job: Job) -> bool:
         """A job to be cut waits until the pages and states that it may need are not promised to another."""
-        if job.tree.n_tokens <= self.max_round_tokens:
-            return False
-        promised = [self.n_pages_for(j.tree) for j in self.running if j.tree.n_tokens > self.max_round_tokens]
+        promised = [self.n_pages_for(j.tree) for j in self.running if self._is_cut(j)]
         if self.pages.recurrent and (len(promised) + 1) * STATES_A_JOB > self.pages.n_states:
             return True
         return sum(promised) + self.n_pages_for(job.tree) > self.pages.n_pages
 
-    def _awaits(self, job: Job) -> bool:
-        """Whether another job is computing, in chunks, more of this one's trunk than the index has."""
-        own = job.tree.tokens[: job.n_keep]
-        for other in self.running:
-            task = other.tasks[0] if other.tasks else None
-            if task is None or other.salt != job.salt or not _leads(other.tree, task) or task.skip >= other.n_keep:
-                continue
-            n = min(len(own), other.n_keep)
-            differs = np.flatnonzero(own[:n] != other.tree.tokens[:n])
-            common = int(differs[0]) if len(differs) else n
-            if common >= self.min_chunk and common - self.pages.reach(own, job.salt) >= self.pages.page_size:
+    def _awaits(self, job: Job, batch: Batch) -> bool:
+        """Whether another job is computing, in chunks, more of this one's trunk than is kept."""
+        for other in batch.leading:
+            n = _n_equal(job.keys, other.keys)
+            if n * self.pages.page_size >= self.min_chunk and job.keys[n - 1] not in self.pages:
                 return True
         return False
 
     def _start(self, job: Job, batch: Batch) -> bool:
         """Bring a waiting job into this round. False when the round is full."""
         left = self.max_round_tokens - batch.n_tokens
-        if left < (job.n_left if job.n_left <= self.max_round_tokens else self.min_chunk):
+        if left < (self.min_chunk if self._is_cut(job) else job.n_left):
             return False
         job.tasks = self._resume(job)
         self.waiting.remove(job)
@@ -271,8 +277,7 @@ class Scheduler:
     def _resume(self, job: Job) -> list[Task]:
         """The whole tree, less what the index holds of its leading rows."""
         tree = job.tree
-        limit = min(job.n_keep, _first_read(tree))
-        path = self.pages.match(tree.tokens[:limit], job.salt) if limit >= self.pages.page_size else Path()
+        path = self.pages.match(job.keys[: _first_read(tree) // self.pages.page_size])
         job.n_cached = path.length
         if self.pages.recurrent:
             self._mark_parting(job)
@@ -280,7 +285,7 @@ class Scheduler:
 
     def _mark_parting(self, job: Job) -> None:
         """A checkpoint where the job parts from what the index has: what two requests share a third may share too."""
-        parting = self.pages.reach(job.tree.tokens[: job.n_keep], job.salt) // self.grain * self.grain
+        parting = self.pages.reach(job.keys) // self.grain * self.grain
         if parting > job.n_cached:
             job.marks = tuple(sorted({*job.marks, parting}))
 
@@ -289,7 +294,8 @@ class Scheduler:
         tasks = []
         for first, last, skip in _behind(tree, task, path.length - int(tree.origins[task.first])):
             length = int(tree.origins[first]) + skip
-            tasks.append(Task(self.pages.fork(path if length == path.length else task.path, length), first, last, skip))
+            above = task.path if length < path.length and length <= task.path.length else path  # its state, if any
+            tasks.append(Task(self.pages.fork(above, length), first, last, skip))
         self.pages.release(path)
         return tasks
 
@@ -299,7 +305,9 @@ class Scheduler:
         At most one chunk a round, and its branches go before its siblings: so a job never holds more pages than
         `n_pages_for` promises.
         """
-        assert job.tasks is not None
+        assert job.tasks
+        if self._is_cut(job) and _leads(job.tree, job.tasks[0]) and job.tasks[0].path.length < job.n_keep:
+            batch.leading.append(job)
         left = min(limit, self.max_round_tokens - batch.n_tokens)
         while job.tasks:
             last = _fitting(job.tree, job.tasks[0], left)
@@ -327,11 +335,11 @@ class Scheduler:
 
     def _chunk(self, job: Job, batch: Batch, task: Task, left: int) -> None:
         """Rows of the first root alone, into pages for all that sees them, if there is room in round, pages and
-        states."""
+        states. Few rows wait for the next round, unless nothing else goes into this one."""
         assert job.tasks is not None
         n_root, n_context = int(job.tree.lengths[task.first]) - task.skip, task.path.length
         n_rows = _cut_at(job.tree, task, min(left, n_root), self.grain)
-        if n_rows < min(self.min_chunk, n_root):
+        if n_rows < (min(self.min_chunk, n_root) if batch.units else 1):
             return
         end = self.pages.take_state() if self.pages.recurrent else -1
         if end is None:
@@ -377,6 +385,11 @@ class Scheduler:
         n_keep = min(job.n_keep, task.path.length) if _leads(job.tree, task) else 0
         batch.copies.extend([kept.copy] if kept.copy else [])
         batch.add(unit, Share(job, places, task.path, kept.states, n_keep, then))
+
+
+def _n_equal(some: Sequence[bytes], others: Sequence[bytes]) -> int:
+    """How many keys two trunks have in common: those behind the first that differs differ too."""
+    return bisect_left(range(min(len(some), len(others))), True, key=lambda i: some[i] != others[i])
 
 
 def _n_rows(tree: Tree, first: int, last: int, skip: int) -> int:
@@ -428,12 +441,14 @@ def _forks(tree: Tree, task: Task) -> IntArray:
 
 
 def _beginning(unit: Unit, share: Share) -> object:
-    """Equal for units of one tenant that keep as much, and whose first roots are the same rows after the same rows."""
+    """Equal for units of one tenant that keep as much, whose first roots are the same rows after the same rows, with
+    forks at the same places: these decide in which order a row's keys are added up."""
     if not share.n_keep or share.then or share.job.alone:
         return object()
     root = unit.tree.tokens[: unit.tree.lengths[0]].tobytes()
     context = (unit.n_context, unit.context.tobytes(), unit.state)
-    return (share.job.salt, share.job.n_keep, *context, int(unit.tree.blocks[0]), root)
+    place = (unit.continues, unit.forks.tobytes(), int(unit.tree.blocks[0]))
+    return (share.job.salt, share.job.n_keep, *context, *place, root)
 
 
 def _behind(tree: Tree, task: Task, n_rows: int) -> list[tuple[int, int, int]]:

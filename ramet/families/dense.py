@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from ramet.families.family import Plan, Weight, mlp_plan, outer_plan, prefix, products, require
+from ramet.families.family import Plan, Weight, attention_plan, layer_kinds, mlp_plan, outer_plan, prefix, require
 from ramet.layers.shape import AttentionShape, LayerShape, MLPShape, Shape
 
 
@@ -13,7 +13,6 @@ def dense_shape(config: Any, *, qk_norm: bool) -> Shape:
     """The keys that Llama-like configurations share (transformers' LlamaConfig and its kin)."""
     require(config, "hidden_act", "silu")
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
     window = getattr(config, "sliding_window", None) or 0
     mlp = MLPShape(config.intermediate_size, bias=bool(getattr(config, "mlp_bias", False)))
     layers = [
@@ -25,7 +24,7 @@ def dense_shape(config: Any, *, qk_norm: bool) -> Shape:
             ),
             mlp,
         )
-        for kind in kinds
+        for kind in layer_kinds(config, "sliding_attention", "full_attention")
     ]  # fmt: skip
     return Shape(
         vocab_size=config.vocab_size, hidden_size=config.hidden_size, layers=tuple(layers), eps=config.rms_norm_eps,
@@ -45,16 +44,10 @@ def dense_plan(shape: Shape, names: Collection[str]) -> Plan:
 def _layer(shape: Shape, layer: LayerShape, at: str) -> Plan:
     hidden, mixer = shape.hidden_size, layer.mixer
     assert isinstance(mixer, AttentionShape)
-    wide, narrow = mixer.n_heads * mixer.head_dim, mixer.n_kv_heads * mixer.head_dim
-    sizes = {
-        "q_proj": (("q_proj",), wide, hidden),
-        "kv_proj": (("k_proj", "v_proj"), 2 * narrow, hidden),
-        "o_proj": (("o_proj",), hidden, wide),
-    }
     plan = {
         "input_norm": Weight((f"{at}.input_layernorm.weight",), (hidden,)),
         "mlp_norm": Weight((f"{at}.post_attention_layernorm.weight",), (hidden,)),
-        **products(f"{at}.self_attn", sizes, bias=mixer.bias),
+        **attention_plan(hidden, mixer, f"{at}.self_attn"),
         **mlp_plan(shape, layer, at),
     }
     for name in ("q_norm", "k_norm") if mixer.qk_norm else ():

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ramet.errors import CheckpointError
-from ramet.layers.shape import LayerShape, MLPShape, Shape
+from ramet.layers.shape import AttentionShape, LayerShape, MLPShape, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,15 @@ def require(config: Any, key: str, *allowed: object) -> None:
         raise CheckpointError(f"config.json: {key} is {value!r}; {config.model_type} is implemented for {names}")
 
 
+def layer_kinds(config: Any, *known: str) -> list[str]:
+    """The type of each layer, which must be one of the `known`; layers without a type are of the last of these."""
+    kinds = list(getattr(config, "layer_types", None) or [known[-1]] * config.num_hidden_layers)
+    if unknown := sorted(set(kinds) - set(known)):
+        listed = " and ".join(unknown)
+        raise CheckpointError(f"config.json: layer_types has {listed}; {config.model_type} has {' and '.join(known)}")
+    return kinds
+
+
 def prefix(names: Collection[str]) -> str:
     """What the names of the text model's parameters begin with: a multimodal checkpoint has it inside another."""
     inner = "model.language_model."
@@ -81,6 +90,17 @@ def products(at: str, sizes: dict[str, tuple[tuple[str, ...], int, int]], *, bia
         if bias:
             plan[f"{name}_bias"] = Weight(tuple(f"{at}.{part}.bias" for part in parts), (n_out,))
     return plan
+
+
+def attention_plan(hidden: int, mixer: AttentionShape, at: str) -> Plan:
+    """The products of attention as nearly every checkpoint names them; with a gate the queries' has twice the rows."""
+    wide, narrow = mixer.n_heads * mixer.head_dim, mixer.n_kv_heads * mixer.head_dim
+    sizes = {
+        "q_proj": (("q_proj",), wide * (2 if mixer.gated else 1), hidden),
+        "kv_proj": (("k_proj", "v_proj"), 2 * narrow, hidden),
+        "o_proj": (("o_proj",), hidden, wide),
+    }
+    return products(at, sizes, bias=mixer.bias)
 
 
 def mlp_plan(shape: Shape, layer: LayerShape, at: str) -> Plan:

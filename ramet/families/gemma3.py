@@ -6,8 +6,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from ramet.errors import CheckpointError
-from ramet.families.family import Family, Plan, Weight, add_one, mlp_plan, outer_plan, prefix, products, require
+from ramet.families.family import (
+    Family,
+    Plan,
+    Weight,
+    add_one,
+    attention_plan,
+    layer_kinds,
+    mlp_plan,
+    outer_plan,
+    prefix,
+    require,
+)
 from ramet.layers.shape import AttentionShape, LayerShape, MLPShape, Shape
 
 _WINDOWED, _WHOLE = "sliding_attention", "full_attention"
@@ -19,12 +29,10 @@ def gemma3_shape(config: Any) -> Shape:
     require(config, "use_bidirectional_attention", False, None)
     require(config, "attn_logit_softcapping", None)
     require(config, "final_logit_softcapping", None)
-    rotaries = tuple(sorted(set(config.layer_types)))
-    if not set(rotaries) <= {_WINDOWED, _WHOLE}:
-        listed = " and ".join(rotaries)
-        raise CheckpointError(f"config.json: layer_types has {listed}; known are {_WINDOWED} and {_WHOLE}")
+    kinds = layer_kinds(config, _WINDOWED, _WHOLE)
+    rotaries = tuple(sorted(set(kinds)))
     mlp = MLPShape(config.intermediate_size, "gelu_tanh")
-    layers = [LayerShape(_attention(config, kind, rotaries), mlp, post_norms=True) for kind in config.layer_types]
+    layers = [LayerShape(_attention(config, kind, rotaries), mlp, post_norms=True) for kind in kinds]
     return Shape(
         vocab_size=config.vocab_size, hidden_size=config.hidden_size, layers=tuple(layers), eps=config.rms_norm_eps,
         max_positions=config.max_position_embeddings, rotaries=rotaries, embedding_scale=config.hidden_size**0.5,
@@ -51,12 +59,6 @@ def _attention(config: Any, kind: str, rotaries: tuple[str, ...]) -> AttentionSh
 def _layer(shape: Shape, layer: LayerShape, at: str) -> Plan:
     hidden, mixer = shape.hidden_size, layer.mixer
     assert isinstance(mixer, AttentionShape)
-    wide, narrow = mixer.n_heads * mixer.head_dim, mixer.n_kv_heads * mixer.head_dim
-    sizes = {
-        "q_proj": (("q_proj",), wide, hidden),
-        "kv_proj": (("k_proj", "v_proj"), 2 * narrow, hidden),
-        "o_proj": (("o_proj",), hidden, wide),
-    }
     norms = {
         "input_norm": ("input_layernorm", hidden),
         "mixer_post_norm": ("post_attention_layernorm", hidden),
@@ -67,7 +69,7 @@ def _layer(shape: Shape, layer: LayerShape, at: str) -> Plan:
     }
     return {
         **{name: Weight((f"{at}.{theirs}.weight",), (size,), add_one) for name, (theirs, size) in norms.items()},
-        **products(f"{at}.self_attn", sizes, bias=mixer.bias),
+        **attention_plan(hidden, mixer, f"{at}.self_attn"),
         **mlp_plan(shape, layer, at),
     }
 

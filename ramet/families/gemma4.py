@@ -10,7 +10,7 @@ from typing import Any
 
 from ramet.config import layer_config
 from ramet.errors import CheckpointError
-from ramet.families.family import Family, Plan, Weight, mlp_plan, outer_plan, prefix, products, require
+from ramet.families.family import Family, Plan, Weight, layer_kinds, mlp_plan, outer_plan, prefix, products, require
 from ramet.layers.shape import AttentionShape, DenseExpertsShape, LayerShape, MLPShape, PerLayerShape, Shape
 
 _WINDOWED, _WHOLE = "sliding_attention", "full_attention"
@@ -21,11 +21,8 @@ def gemma4_shape(config: Any) -> Shape:
     require(config, "hidden_activation", "gelu_pytorch_tanh")
     require(config, "attention_bias", False)
     require(config, "use_bidirectional_attention", None, "vision")  # the latter is about images alone
-    kinds = list(config.layer_types)
+    kinds = layer_kinds(config, _WINDOWED, _WHOLE)
     rotaries = tuple(sorted(set(kinds)))
-    if not set(rotaries) <= {_WINDOWED, _WHOLE}:
-        listed = " and ".join(rotaries)
-        raise CheckpointError(f"config.json: layer_types has {listed}; known are {_WINDOWED} and {_WHOLE}")
     owners = _owners(kinds, len(kinds) - config.num_kv_shared_layers)
     layers = [
         LayerShape(_attention(config, kind, rotaries, owner), _mlp(config, owner), post_norms=True, scaled=True)

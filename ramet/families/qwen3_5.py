@@ -14,7 +14,19 @@ from typing import Any
 import torch
 
 from ramet.errors import CheckpointError
-from ramet.families.family import Family, Plan, Weight, add_one, mlp_plan, outer_plan, prefix, products, require
+from ramet.families.family import (
+    Family,
+    Plan,
+    Weight,
+    add_one,
+    attention_plan,
+    layer_kinds,
+    mlp_plan,
+    outer_plan,
+    prefix,
+    products,
+    require,
+)
 from ramet.layers.shape import AttentionShape, DeltaShape, ExpertsShape, LayerShape, MLPShape, Shape
 
 UNUSED = ("model.visual.", "mtp.")  # the tower for images, and the head for speculation
@@ -28,11 +40,9 @@ def hybrid_shape(config: Any, mlp: MLPShape | ExpertsShape) -> Shape:
         "linear_attention": _delta(config),
         "full_attention": _attention(config),
     }
-    if unknown := sorted(set(config.layer_types) - set(mixers)):
-        raise CheckpointError(f"config.json: unknown layer_types {unknown}; {config.model_type} has {list(mixers)}")
+    layers = tuple(LayerShape(mixers[kind], mlp) for kind in layer_kinds(config, *mixers))
     return Shape(
-        vocab_size=config.vocab_size, hidden_size=config.hidden_size,
-        layers=tuple(LayerShape(mixers[kind], mlp) for kind in config.layer_types), eps=config.rms_norm_eps,
+        vocab_size=config.vocab_size, hidden_size=config.hidden_size, layers=layers, eps=config.rms_norm_eps,
         max_positions=config.max_position_embeddings,
     )  # fmt: skip
 
@@ -89,13 +99,7 @@ def _mixer_plan(hidden: int, mixer: AttentionShape | DeltaShape, at: str) -> Pla
 
 
 def _attention_plan(hidden: int, mixer: AttentionShape, at: str) -> Plan:
-    wide, narrow = mixer.n_heads * mixer.head_dim, mixer.n_kv_heads * mixer.head_dim
-    sizes = {
-        "q_proj": (("q_proj",), 2 * wide, hidden),
-        "kv_proj": (("k_proj", "v_proj"), 2 * narrow, hidden),
-        "o_proj": (("o_proj",), hidden, wide),
-    }
-    plan = products(at, sizes, bias=mixer.bias)
+    plan = attention_plan(hidden, mixer, at)
     for name in ("q_proj", "q_proj_bias") if mixer.bias else ("q_proj",):
         plan[name] = Weight(plan[name].parts, plan[name].shape, partial(gates_last, mixer.n_heads))
     for name in ("q_norm", "k_norm"):

@@ -18,25 +18,22 @@ def load(
     plan: Mapping[str, tuple[str, ...]],
     *,
     dtype: torch.dtype,
-    optional: frozenset[str] = frozenset(),
     unused: tuple[str, ...] = (),
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     progress: bool | None = None,
 ) -> dict[str, torch.Tensor]:
     """Every tensor of `plan` in memory of its own, contiguous, in `dtype`.
 
-    plan: our name -> the checkpoint's names, laid one behind the other along dimension 0. optional: our names that may
-    be left out when none of their parts is there. unused: how the names begin that may be there and are left alone.
-    shapes: what some of ours must come to. progress: show a bar on stderr; None shows one on a terminal. Strict both
-    ways: raises CheckpointError for a name of the plan that is missing, a name of the checkpoint that nothing uses, and
-    shapes that do not fit.
+    plan: our name -> the checkpoint's names, laid one behind the other along dimension 0. unused: how the names begin
+    that may be there and are left alone. shapes: what some of ours must come to. progress: show a bar on stderr; None
+    shows one on a terminal. Strict both ways: raises CheckpointError for a name of the plan that is missing, a name of
+    the checkpoint that nothing uses, and shapes that do not fit.
     """
-    wanted = {ours: parts for ours, parts in plan.items() if ours not in optional or _present(checkpoint, parts)}
-    _check_names(checkpoint, wanted, unused)
-    merged = {ours: _shape(checkpoint, parts, (shapes or {}).get(ours)) for ours, parts in wanted.items()}
+    _check_names(checkpoint, plan, unused)
+    merged = {ours: _shape(checkpoint, parts, (shapes or {}).get(ours)) for ours, parts in plan.items()}
     tensors: dict[str, torch.Tensor] = {}
     shown = None if progress is None else not progress  # tqdm's None: only on a terminal
-    for ours, parts in tqdm(wanted.items(), desc=f"Loading {checkpoint.name}", unit="tensor", disable=shown):
+    for ours, parts in tqdm(plan.items(), desc=f"Loading {checkpoint.name}", unit="tensor", disable=shown):
         tensors[ours] = torch.empty(merged[ours], dtype=dtype)
         row = 0
         for name in parts:
@@ -44,10 +41,6 @@ def load(
             checkpoint.read(name, tensors[ours][row:end])
             row = end
     return tensors
-
-
-def _present(checkpoint: Checkpoint, parts: tuple[str, ...]) -> bool:
-    return not checkpoint.names.isdisjoint(parts)
 
 
 def _check_names(checkpoint: Checkpoint, plan: Mapping[str, tuple[str, ...]], unused: tuple[str, ...]) -> None:

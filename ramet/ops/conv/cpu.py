@@ -19,10 +19,14 @@ def causal_conv(x: torch.Tensor, weight: torch.Tensor, stream: Stream, states: R
     bits depend on the W rows of its path alone.
     """
     found = library()
-    fits = x.dtype in (torch.bfloat16, torch.float32) and x.shape[1] % 16 == 0 and 2 <= weight.shape[1] <= 4
-    if found is None or not fits:
+    if found is None or x.dtype not in (torch.bfloat16, torch.float32) or not takes(*weight.shape):
         return reference.causal_conv(x, weight, stream, states)
     return compiled(found, x, weight, stream, states)
+
+
+def takes(n_channels: int, width: int) -> bool:
+    """Whether the compiled kernel knows convolutions of this size."""
+    return n_channels % 16 == 0 and 2 <= width <= 4
 
 
 class _Call(ctypes.Structure):

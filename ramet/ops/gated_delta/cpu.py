@@ -34,9 +34,14 @@ def gated_delta(
     """
     found = library()
     fits = q.dtype in (torch.bfloat16, torch.float32) and q.dtype == k.dtype == v.dtype
-    if found is None or not fits or q.shape[2] % 16 or v.shape[2] % 16 or v.shape[1] > 16 * k.shape[1]:
+    if found is None or not fits or not takes(k.shape[1], v.shape[1], k.shape[2], v.shape[2]):
         return plain(q, k, v, a, b, rate, dt_bias, stream, states)
     return compiled(found, q, k, v, a, b, rate, dt_bias, stream, states)
+
+
+def takes(n_key_heads: int, n_value_heads: int, key_dim: int, value_dim: int) -> bool:
+    """Whether the compiled kernel knows heads of these numbers and sizes."""
+    return key_dim % 16 == 0 and value_dim % 16 == 0 and n_value_heads <= 16 * n_key_heads
 
 
 class _Call(ctypes.Structure):
