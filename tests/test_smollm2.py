@@ -91,14 +91,14 @@ def test_decisions_in_float32(ours: Engine, theirs: PreTrainedModel, asked: dict
 
 
 def test_bfloat16(theirs: PreTrainedModel, trees: list[Tree]) -> None:
-    """Within 0.02 of float32, and no farther from it than transformers' own bfloat16."""
+    """Within 0.03 of float32, and no farther from it than transformers' own bfloat16."""
     exact, rough = of_theirs(theirs, trees), of_theirs(copy.deepcopy(theirs).to(torch.bfloat16), trees)
     with Engine.load("smollm2", device="cpu", dtype="bfloat16", cache_bytes=1 << 26) as engine:
         found = of_ours(engine, trees)
     for wanted, got in zip(exact, found, strict=True):
-        np.testing.assert_allclose(np.exp(got), np.exp(wanted), rtol=0, atol=0.02)
+        np.testing.assert_allclose(np.exp(got), np.exp(wanted), rtol=0, atol=0.03)
         top, second = np.sort(np.exp(wanted))[[-1, -2]]
-        assert int(got.argmax()) == int(wanted.argmax()) or top - second < 0.02
+        assert int(got.argmax()) == int(wanted.argmax()) or top - second < 0.03
     assert distance(found, exact) < distance(rough, exact)
 
 

@@ -20,24 +20,35 @@ from ramet.errors import RametError
 
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _LOOK_S = 0.1
+_RESTED_S = 1.0
 
 
 class Connection:
-    """One kept-alive connection."""
+    """One kept-alive connection. A server may end one that has rested for a few seconds, as it does while the other
+    server has its turn: then it is opened anew, ahead of what is timed."""
 
     def __init__(self, port: int, timeout_s: float = 600.0) -> None:
         self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+        self._used = time.perf_counter()
 
     def post(self, body: bytes) -> tuple[int, bytes]:
         """Status and body of one decision request."""
         self._http.request("POST", "/v1/systemone", body, {"Content-Type": "application/json"})
         response = self._http.getresponse()
-        return response.status, response.read()
+        answer = response.read()
+        self._used = time.perf_counter()
+        return response.status, answer
 
     def decide(self, body: bytes) -> tuple[float, bytes]:
         """Milliseconds of one decision, and its body. Raises RametError unless it is answered with 200."""
+        if time.perf_counter() - self._used > _RESTED_S:
+            self._http.close()
+            self._http.connect()
         start = time.perf_counter()
-        status, answer = self.post(body)
+        try:
+            status, answer = self.post(body)
+        except (OSError, http.client.HTTPException) as error:
+            raise RametError(f"no answer: {type(error).__name__}: {error}") from error
         ms = (time.perf_counter() - start) * 1e3
         if status != 200:
             raise RametError(f"status {status}: {answer[:300].decode(errors='replace')}")
