@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
+import torch
+
 from ramet.cache.lower import LowerLevels
 from ramet.cache.pages import Pages
 from ramet.cache.store import Store
@@ -16,6 +18,7 @@ from ramet.engine.settings import DTYPES, PAGE_SIZE, EngineSettings
 from ramet.layers.decoder import Decoder
 from ramet.layers.storage import allocate, row_bytes, state_bytes
 from ramet.ops.gated_delta.reference import CHUNK
+from ramet.version import __version__
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,8 +90,10 @@ class Cache:
 
 
 def _identity(model: Decoder, settings: EngineSettings) -> str:
-    """Of the model as it was loaded, with its rotary embeddings, and of the mode: another mode has other bits."""
-    digest = blake2b(model.fingerprint.encode(), digest_size=16)
+    """Of the model as it was loaded, its rotary embeddings, this version, and what gives other bits: the mode, and with
+    it torch's release and the threads."""
+    bits = f" {torch.__version__} {settings.threads} threads" if settings.batch_invariant else ""
+    digest = blake2b(f"{model.fingerprint} {__version__}{bits}".encode(), digest_size=16)
     for frequencies, scale in model.rotaries:
         digest.update(frequencies.cpu().numpy().tobytes() + repr(scale).encode())
     return digest.hexdigest() + ("-invariant" if settings.batch_invariant else "")
