@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from kernel_paths import kernel_paths
 from random_trees import random_tree
 
 from ramet.cache.kv import KeyValue
@@ -92,24 +93,7 @@ def assert_close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype
     assert error < TOLERANCE[dtype]
 
 
-def compiled_library() -> native.Library:
-    found = native.library()
-    if found is None:
-        pytest.skip(f"no compiled kernels here: {native.status()[1]}")
-    return found
-
-
-@pytest.fixture(params=["compiled", "plain"])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    found = compiled_library() if request.param == "compiled" else None
-    monkeypatch.setattr(cpu, "library", lambda: found)
-    return str(request.param)
-
-
-@pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = compiled_library()
-    monkeypatch.setattr(cpu, "library", lambda: found)
+path, compiled = kernel_paths(cpu)
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from kernel_paths import kernel_paths
 from random_states import CPU, chain, normal, random_stream, trunk, unit
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
@@ -81,24 +82,7 @@ def check(given: Scene) -> None:
     assert torch.equal(state[others].nan_to_num(7777.0), given.state[others].nan_to_num(7777.0))
 
 
-def compiled_library() -> native.Library:
-    found = native.library()
-    if found is None:
-        pytest.skip(f"no compiled kernels here: {native.status()[1]}")
-    return found
-
-
-@pytest.fixture(params=["compiled", "plain"])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    found = compiled_library() if request.param == "compiled" else None
-    monkeypatch.setattr(cpu, "library", lambda: found)
-    return str(request.param)
-
-
-@pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = compiled_library()
-    monkeypatch.setattr(cpu, "library", lambda: found)
+path, compiled = kernel_paths(cpu)
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,6 @@ class Pool:
     """Places 0 to n - 1; one is free while nobody holds it."""
 
     def __init__(self, n: int) -> None:
-        self.n = n
         self._free = list(range(n - 1, -1, -1))
         self._references = [0] * n  # not numpy's: places are looked up one by one
 

@@ -11,8 +11,7 @@ import torch
 from ramet.cache.disk import Disk
 from ramet.cache.entry import Entry, owned
 from ramet.cache.memory import Memory
-
-KEY_BYTES = 20
+from ramet.cache.pages import KEY_BYTES
 
 
 class Tiers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from ramet.decide import joins, letters, options, prompt
@@ -80,8 +81,8 @@ class Decider:
     def _mutable(self, state: str) -> int:
         """Tokens at the end of the trunk that a state which has grown is likely not to share."""
         whole, lasting = (prompt.trunk_text(self._frame, text) for text in (state, prompt.lasting(state)))
-        differs = (i for i, (a, b) in enumerate(zip(whole, lasting, strict=False)) if a != b)
-        return len(self._tokenizer.encode(whole[next(differs, len(lasting)) :]))
+        stays = bisect_left(range(len(lasting)), True, key=lambda n: not whole.startswith(lasting[: n + 1]))
+        return len(self._tokenizer.encode(whole[stays:]))
 
     def _ready(self, form: Form) -> Branch:
         """The branch of a form that fits behind any state, made once and kept."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 
 import torch
@@ -90,13 +89,10 @@ class Cache:
 
 
 def _identity(model: Decoder, settings: EngineSettings) -> str:
-    """Of the model as it was loaded, its rotary embeddings, this version, and what gives other bits: the mode, and with
-    it torch's release and the threads."""
-    bits = f" {torch.__version__} {settings.threads} threads" if settings.batch_invariant else ""
-    digest = blake2b(f"{model.fingerprint} {__version__}{bits}".encode(), digest_size=16)
-    for frequencies, scale in model.rotaries:
-        digest.update(frequencies.cpu().numpy().tobytes() + repr(scale).encode())
-    return digest.hexdigest() + ("-invariant" if settings.batch_invariant else "")
+    """Of the model as it was loaded, this version, and what gives other bits: the mode, and with it torch's release and
+    the threads."""
+    bits = f" invariant, torch {torch.__version__}, {settings.threads} threads" if settings.batch_invariant else ""
+    return f"{model.fingerprint} {__version__}{bits}"
 
 
 def _tiers(settings: EngineSettings, identity: str) -> Tiers | None:

@@ -242,8 +242,7 @@ class Scheduler:
 
     def _let_go(self, share: Share) -> None:
         self.pages.release(share.path)
-        for _, slot in share.states:
-            self.pages.drop_state(slot)
+        self._drop(share.states)
 
     def _is_cut(self, job: Job) -> bool:
         return job.tree.n_tokens > self.max_round_tokens
@@ -348,8 +347,10 @@ class Scheduler:
         path = self.pages.fork(task.path) if forks else task.path
         room = self.pages.extend(path, n_rows)
         if room is None:
-            self._drop([(0, end)] if end >= 0 else [])
-            self.pages.release(path if forks else Path())
+            if end >= 0:
+                self.pages.drop_state(end)
+            if forks:
+                self.pages.release(path)
             return
         job.tasks.pop(0)
         then = self._behind(job.tree, task, self.pages.fork(path, state=end))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
-from ramet.families.family import Plan, Weight, attention_plan, layer_kinds, mlp_plan, outer_plan, prefix, require
+from ramet.families.family import Plan, Weight, attention_plan, layer_kinds, layers_plan, mlp_plan, outer_plan, require
 from ramet.layers.shape import AttentionShape, LayerShape, MLPShape, Shape
 
 
@@ -34,11 +35,7 @@ def dense_shape(config: Any, *, qk_norm: bool) -> Shape:
 
 def dense_plan(shape: Shape, names: Collection[str]) -> Plan:
     """Parameters of Llama-like checkpoints."""
-    plan = outer_plan(shape, names, None)
-    for i, layer in enumerate(shape.layers):
-        own = _layer(shape, layer, f"{prefix(names)}layers.{i}")
-        plan.update({f"{i}.{name}": weight for name, weight in own.items()})
-    return plan
+    return outer_plan(shape, names, None) | layers_plan(shape, names, partial(_layer, shape))
 
 
 def _layer(shape: Shape, layer: LayerShape, at: str) -> Plan:

@@ -82,6 +82,13 @@ def outer_plan(shape: Shape, names: Collection[str], transform: Callable[[torch.
     return plan
 
 
+def layers_plan(shape: Shape, names: Collection[str], own: Callable[[LayerShape, str], Plan]) -> Plan:
+    """What `own` names of each layer, given its shape and what its parameters' names begin with."""
+    at = prefix(names)
+    plans = (own(layer, f"{at}layers.{i}") for i, layer in enumerate(shape.layers))
+    return {f"{i}.{name}": weight for i, plan in enumerate(plans) for name, weight in plan.items()}
+
+
 def products(at: str, sizes: dict[str, tuple[tuple[str, ...], int, int]], *, bias: bool = False) -> Plan:
     """Weights of products, our name -> (the names below `at`, rows in all, columns), and their biases."""
     plan = {}

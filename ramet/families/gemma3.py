@@ -4,6 +4,7 @@ and the text model of Gemma3ForConditionalGeneration."""
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from ramet.families.family import (
@@ -13,9 +14,9 @@ from ramet.families.family import (
     add_one,
     attention_plan,
     layer_kinds,
+    layers_plan,
     mlp_plan,
     outer_plan,
-    prefix,
     require,
 )
 from ramet.layers.shape import AttentionShape, LayerShape, MLPShape, Shape
@@ -41,11 +42,7 @@ def gemma3_shape(config: Any) -> Shape:
 
 def gemma3_plan(shape: Shape, names: Collection[str]) -> Plan:
     """Parameters of the text model, which in a multimodal checkpoint stands inside another."""
-    plan = outer_plan(shape, names, add_one)
-    for i, layer in enumerate(shape.layers):
-        own = _layer(shape, layer, f"{prefix(names)}layers.{i}")
-        plan.update({f"{i}.{name}": weight for name, weight in own.items()})
-    return plan
+    return outer_plan(shape, names, add_one) | layers_plan(shape, names, partial(_layer, shape))
 
 
 def _attention(config: Any, kind: str, rotaries: tuple[str, ...]) -> AttentionShape:

@@ -6,11 +6,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from ramet.config import layer_config
 from ramet.errors import CheckpointError
-from ramet.families.family import Family, Plan, Weight, layer_kinds, mlp_plan, outer_plan, prefix, products, require
+from ramet.families.family import (
+    Family,
+    Plan,
+    Weight,
+    layer_kinds,
+    layers_plan,
+    mlp_plan,
+    outer_plan,
+    prefix,
+    products,
+    require,
+)
 from ramet.layers.shape import AttentionShape, DenseExpertsShape, LayerShape, MLPShape, PerLayerShape, Shape
 
 _WINDOWED, _WHOLE = "sliding_attention", "full_attention"
@@ -44,10 +56,7 @@ def gemma4_plan(shape: Shape, names: Collection[str]) -> Plan:
         plan["per_layer_embedding"] = Weight((f"{at}embed_tokens_per_layer.weight",), (known, rows))
         plan["per_layer_model_proj"] = Weight((f"{at}per_layer_model_projection.weight",), (rows, hidden))
         plan["per_layer_norm"] = Weight((f"{at}per_layer_projection_norm.weight",), (size,))
-    for i, layer in enumerate(shape.layers):
-        own = _layer_plan(shape, layer, f"{at}layers.{i}")
-        plan.update({f"{i}.{name}": weight for name, weight in own.items()})
-    return plan
+    return plan | layers_plan(shape, names, partial(_layer_plan, shape))
 
 
 def gemma4_idle(shape: Shape, names: Collection[str]) -> tuple[str, ...]:

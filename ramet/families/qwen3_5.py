@@ -7,7 +7,7 @@ plain one.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -21,9 +21,9 @@ from ramet.families.family import (
     add_one,
     attention_plan,
     layer_kinds,
+    layers_plan,
     mlp_plan,
     outer_plan,
-    prefix,
     products,
     require,
 )
@@ -47,18 +47,18 @@ def hybrid_shape(config: Any, mlp: MLPShape | ExpertsShape) -> Shape:
     )  # fmt: skip
 
 
-def hybrid_plan(shape: Shape, names: Collection[str]) -> Plan:
-    """Embedding, head, norms and mixers: all but the layers' MLPs."""
-    plan = outer_plan(shape, names, add_one)
-    for i, layer in enumerate(shape.layers):
-        at = f"{prefix(names)}layers.{i}"
-        own = {
+def hybrid_plan(shape: Shape, names: Collection[str], mlp: Callable[[LayerShape, str], Plan]) -> Plan:
+    """Parameters of a hybrid; `mlp` names those of a layer's MLP, given the layer and what its names begin with."""
+
+    def own(layer: LayerShape, at: str) -> Plan:
+        return {
             "input_norm": Weight((f"{at}.input_layernorm.weight",), (shape.hidden_size,), add_one),
             "mlp_norm": Weight((f"{at}.post_attention_layernorm.weight",), (shape.hidden_size,), add_one),
             **_mixer_plan(shape.hidden_size, layer.mixer, at),
+            **mlp(layer, at),
         }
-        plan.update({f"{i}.{name}": weight for name, weight in own.items()})
-    return plan
+
+    return outer_plan(shape, names, add_one) | layers_plan(shape, names, own)
 
 
 def _dense_shape(config: Any) -> Shape:
@@ -66,11 +66,7 @@ def _dense_shape(config: Any) -> Shape:
 
 
 def _dense_plan(shape: Shape, names: Collection[str]) -> Plan:
-    plan = hybrid_plan(shape, names)
-    for i, layer in enumerate(shape.layers):
-        own = mlp_plan(shape, layer, f"{prefix(names)}layers.{i}")
-        plan.update({f"{i}.{name}": weight for name, weight in own.items()})
-    return plan
+    return hybrid_plan(shape, names, partial(mlp_plan, shape))
 
 
 def _attention(config: Any) -> AttentionShape:

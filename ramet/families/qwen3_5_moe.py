@@ -4,13 +4,14 @@ Qwen3_5MoeForConditionalGeneration."""
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from ramet.errors import CheckpointError
 from ramet.families.experts import experts_plan
-from ramet.families.family import Family, Plan, prefix, products, require
+from ramet.families.family import Family, Plan, products, require
 from ramet.families.qwen3_5 import UNUSED, hybrid_plan, hybrid_shape
-from ramet.layers.shape import ExpertsShape, Shape
+from ramet.layers.shape import ExpertsShape, LayerShape, Shape
 
 
 def _shape(config: Any) -> Shape:
@@ -24,15 +25,12 @@ def _shape(config: Any) -> Shape:
 
 
 def _plan(shape: Shape, names: Collection[str]) -> Plan:
-    plan = hybrid_plan(shape, names)
-    for i, layer in enumerate(shape.layers):
-        assert isinstance(layer.mlp, ExpertsShape)
-        own = _mlp_plan(layer.mlp, shape.hidden_size, f"{prefix(names)}layers.{i}.mlp", names)
-        plan.update({f"{i}.{name}": weight for name, weight in own.items()})
-    return plan
+    return hybrid_plan(shape, names, partial(_mlp_plan, shape.hidden_size, names))
 
 
-def _mlp_plan(mlp: ExpertsShape, hidden: int, at: str, names: Collection[str]) -> Plan:
+def _mlp_plan(hidden: int, names: Collection[str], layer: LayerShape, at: str) -> Plan:
+    mlp, at = layer.mlp, f"{at}.mlp"
+    assert isinstance(mlp, ExpertsShape)
     sizes = {
         "router": (("gate",), mlp.n_experts, hidden),
         "gate_up_proj": (("shared_expert.gate_proj", "shared_expert.up_proj"), 2 * mlp.shared_size, hidden),

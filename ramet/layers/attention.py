@@ -62,7 +62,7 @@ class Attention:
         rotation = run.rotation(shape.rotary, stream.every)
         _, k, v = self.ops.rotate(kv, rotation, 0, shape.n_kv_heads, None, self.k_norm, self.eps)
         if shape.unit_values:
-            v = self.ops.rms_norm(v.flatten(0, 1), None, self.eps).view(v.shape)
+            v = self.ops.rms_norm(v, None, self.eps)
         if pages is not None:
             pages.write(k, v, stream.kept_rows, stream.kept_slots)
         if self.lends:

@@ -54,7 +54,7 @@ class Decoder:
 
     def __init__(self, shape: Shape, weights: Weights, rotaries: Sequence[Rotary], ops: Ops) -> None:
         self.shape, self.ops = shape, ops
-        self.fingerprint = _fingerprint(shape, weights, ops)
+        self.fingerprint = _fingerprint(shape, rotaries, weights, ops)
         self.embedding = weights.pop("embedding")
         self.rotaries = [(frequencies.to(self.embedding.device), scale) for frequencies, scale in rotaries]
         self.per_layer = None if shape.per_layer is None else _per_layer(shape, weights, ops)
@@ -100,10 +100,12 @@ class Decoder:
         return x if scale == 1 else x * torch.tensor(scale, dtype=x.dtype)  # the scale is rounded as in transformers
 
 
-def _fingerprint(shape: Shape, weights: Weights, ops: Ops) -> str:
-    """Equal for models that compute the same, and in the same way: of the shape, the implementations, and a sample of
-    every weight."""
+def _fingerprint(shape: Shape, rotaries: Sequence[Rotary], weights: Weights, ops: Ops) -> str:
+    """Equal for models that compute the same, and in the same way: of the shape, the implementations, the rotary
+    embeddings, and a sample of every weight."""
     digest = blake2b(repr((shape, sorted(ops.why.items()))).encode(), digest_size=16)
+    for frequencies, scale in rotaries:
+        digest.update(frequencies.cpu().numpy().tobytes() + repr(scale).encode())
     for name, weight in sorted(weights.items()):
         sample = weight.flatten()[:: max(1, weight.numel() // 256)].float().cpu()
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode() + sample.numpy().tobytes())
