@@ -10,6 +10,7 @@ Names: T rows, S segments, Q pieces, X contexts, N queries, R reads, U units.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, field
 
@@ -138,12 +139,8 @@ class Round:
 
     def results(self, logits: torch.Tensor, logsumexp: torch.Tensor) -> list[Reads]:
         """Cut the pass's results, logits [C] and logsumexp [R], into one Reads a unit."""
-        values, norms, offsets = logits.float().cpu().numpy(), logsumexp.float().cpu().numpy(), self["offsets"]
-        cut = []
-        for lo, hi in zip(self.unit_reads[:-1].tolist(), self.unit_reads[1:].tolist(), strict=True):
-            own = offsets[lo : hi + 1]
-            cut.append(Reads(values[own[0] : own[-1]], norms[lo:hi], own - own[0]))
-        return cut
+        whole = Reads(logits.float().cpu().numpy(), logsumexp.float().cpu().numpy(), self["offsets"])
+        return [whole.part(*ends) for ends in itertools.pairwise(self.unit_reads.tolist())]
 
 
 def pack(units: Sequence[Unit], multiple: int = 1) -> Round:

@@ -17,7 +17,3 @@ class Recurrent:
 
     window: torch.Tensor
     state: torch.Tensor
-
-    def copy(self, source: int, target: int) -> None:
-        self.window[target] = self.window[source]
-        self.state[target] = self.state[source]

@@ -173,14 +173,3 @@ def _splits_after_colon(byte_level: bool, vocabulary: Iterable[str], encode: Cal
         return False
     ends = (" b", "  b", " 1", " .", " é", " 你", " 🦩", " \n", " ")
     return all(encode(f"{a}:{b}") == encode(f"{a}:") + encode(b) for a in _PROBES for b in ends)
-
-
-def _byte_of() -> dict[str, int]:
-    """The byte that each character of the byte-level alphabet stands for: printable Latin-1 for itself, the rest
-    in order from U+0100 on."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [b for b in range(256) if b not in printable]
-    return {chr(b): b for b in printable} | {chr(0x100 + n): b for n, b in enumerate(others)}
-
-
-_BYTE_OF = _byte_of()
