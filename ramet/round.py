@@ -11,7 +11,7 @@ Names: T rows, S segments, Q pieces, X contexts, N queries, R reads, U units.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +20,7 @@ import torch
 from ramet.tree import IntArray, Reads, Segment, Tree
 
 _NONE = np.zeros(0, np.int32)
+ALIGNED = 4  # int32 places: every array of a round begins at a multiple of 16 bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,14 +103,28 @@ class Stream:
     columns: torch.Tensor  # [C]
     offsets: torch.Tensor  # [R+1] into columns
     normalize: torch.Tensor  # [R'] 1 where a read query needs its logsumexp over the vocabulary
+    work: Mapping[str, torch.Tensor] = field(default_factory=dict)  # lists that an implementation made for itself
 
 
-_FIELDS = (
+FIELDS = (
     "tokens", "positions", "starts", "lengths", "parents", "blocks", "contexts", "origins", "anchors",
     "context_pages", "context_offsets", "context_lengths", "context_forks", "context_fork_offsets",
     "piece_starts", "piece_lengths", "piece_parents", "piece_from", "piece_to", "kept_rows", "kept_slots",
     "every_rows", "every_bounds", "read_rows", "read_bounds", "read_index", "columns", "offsets", "normalize",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Capacity:
+    """What a pass of fixed launches holds at most: rows, read rows, and pieces that leave a state, to others of the
+    round or later ones."""
+
+    rows: int
+    reads: int
+    forks: int
+
+    def holds(self, other: Capacity) -> bool:
+        return self.rows >= other.rows and self.reads >= other.reads and self.forks >= other.forks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,16 +141,31 @@ class Round:
 
     @property
     def n_tokens(self) -> int:
-        lo, hi = self.spans["tokens"]
-        return hi - lo
+        return len(self["tokens"])
+
+    @property
+    def needs(self) -> Capacity:
+        """The least that holds this round."""
+        kept = self["piece_to"] >= 0
+        kept[self["piece_parents"][self["piece_parents"] >= 0]] = True
+        forks = int(np.count_nonzero(kept))
+        return Capacity(self.n_tokens, len(self["read_rows"]), forks)
+
+    def with_work(self, work: Mapping[str, IntArray]) -> Round:
+        """With further arrays, which become Stream.work: what an implementation's kernels take their work from."""
+        return _buffer({**{name: self[name] for name in self.spans}, **work}, self.unit_reads)
 
     def on(self, device: torch.device) -> Stream:
         """Upload the buffer once and cut it."""
-        data = torch.from_numpy(self.data).to(device, non_blocking=True)
+        return self.cut(torch.from_numpy(self.data).to(device, non_blocking=True))
+
+    def cut(self, data: torch.Tensor) -> Stream:
+        """The Stream whose arrays lie in `data` as they do here."""
         view = {name: data[lo:hi] for name, (lo, hi) in self.spans.items()}
         every = Queries(view.pop("every_rows"), view.pop("every_bounds"))
         read = Queries(view.pop("read_rows"), view.pop("read_bounds"))
-        return Stream(every=every, read=read, **view)
+        work = {name: view.pop(name) for name in self.spans if name not in FIELDS}
+        return Stream(every=every, read=read, work=work, **view)
 
     def results(self, logits: torch.Tensor, logsumexp: torch.Tensor) -> list[Reads]:
         """Cut the pass's results, logits [C] and logsumexp [R], into one Reads a unit."""
@@ -143,14 +173,16 @@ class Round:
         return [whole.part(*ends) for ends in itertools.pairwise(self.unit_reads.tolist())]
 
 
-def pack(units: Sequence[Unit], multiple: int = 1) -> Round:
-    """Lay the units end to end. Vectorised: the cost is a unit's and a field's, hardly a segment's.
-
-    The stream is filled up to a multiple of `multiple` rows by a segment that nothing reads or sees.
-    """
+def filled(units: Sequence[Unit], multiple: int) -> Sequence[Unit]:
+    """The units, and behind them as many rows as it takes to a multiple of `multiple`, in a segment that nothing reads
+    or sees."""
     n_fill = -sum(u.tree.n_tokens for u in units) % multiple
-    if n_fill:
-        units = [*units, Unit(Tree.of([Segment(np.zeros(n_fill, np.int32))]))]
+    return [*units, Unit(Tree.of([Segment(np.zeros(n_fill, np.int32))]))] if n_fill else units
+
+
+def pack(units: Sequence[Unit], multiple: int = 1) -> Round:
+    """Lay the units, `filled` up, end to end. Vectorised: the cost is a unit's and a field's, hardly a segment's."""
+    units = filled(units, multiple)
     trees = [u.tree for u in units]
     n_rows, n_segments = _sizes(t.tokens for t in trees), _sizes(t.lengths for t in trees)
     n_reads, n_columns = _sizes(t.read_rows for t in trees), _sizes(t.columns for t in trees)
@@ -162,22 +194,29 @@ def pack(units: Sequence[Unit], multiple: int = 1) -> Round:
     parents = np.where(parents < 0, -1, parents + np.repeat(segment0, n_segments))
     n_context = np.array([u.n_context for u in units], np.int32)
     origins = np.concatenate([t.origins for t in trees]) + np.repeat(n_context, n_segments)
-    every_rows = np.arange(len(np.repeat(starts, lengths)), dtype=np.int32)
-    positions = every_rows + np.repeat(origins - starts, lengths)
+    shifts = np.repeat(origins - starts, lengths)
+    every_rows = np.arange(len(shifts), dtype=np.int32)
+    positions = every_rows + shifts
 
     has_context = n_context > 0
     context_of = np.where(has_context, np.cumsum(has_context) - 1, -1)
     held = [u for u in units if u.n_context > 0]
-    anchors = origins.copy()
-    anchors[segment0[[u.continues for u in units]]] = [u.forks[-1] for u in units if u.continues]
+    anchors = origins
+    if any(u.continues for u in units):
+        anchors = origins.copy()
+        anchors[segment0[[u.continues for u in units]]] = [u.forks[-1] for u in units if u.continues]
 
     read_segments = np.concatenate([t.read_segments for t in trees]) + np.repeat(segment0, n_reads)
     read_of = starts[read_segments] + np.concatenate([t.read_rows for t in trees])
-    read_rows, read_index = np.unique(read_of, return_inverse=True)
-    normalize = np.zeros(len(read_rows), np.int32)
-    np.maximum.at(normalize, read_index, np.concatenate([t.normalize for t in trees]))
+    normalize = np.concatenate([t.normalize for t in trees]).astype(np.int32)
+    read_rows, read_index = read_of, np.arange(len(read_of), dtype=np.int32)
+    if (read_of[1:] <= read_of[:-1]).any():  # not each read of a row of its own, in the stream's order
+        read_rows, places = np.unique(read_of, return_inverse=True)
+        read_index = places.astype(np.int32)
+        asked, normalize = normalize, np.zeros(len(read_rows), np.int32)
+        np.maximum.at(normalize, read_index, asked)
     offsets = np.concatenate([t.offsets[:-1] for t in trees]) + np.repeat(_before(n_columns), n_reads)
-    bounds = np.concatenate([starts, [len(every_rows)]])
+    bounds = np.append(starts, np.int32(len(every_rows)))
 
     kept = _sizes(u.slots for u in units)
     fields = {
@@ -196,7 +235,7 @@ def pack(units: Sequence[Unit], multiple: int = 1) -> Round:
         "context_forks": _join([u.forks for u in held]),
         "context_fork_offsets": _offsets(_sizes(u.forks for u in held)),
         **_pieces(units, starts, lengths, parents, row0, segment0),
-        "kept_rows": _join([np.arange(n, dtype=np.int32) for n in kept]) + np.repeat(row0, kept),
+        "kept_rows": _join([np.arange(at, at + n, dtype=np.int32) for at, n in zip(row0, kept, strict=True) if n]),
         "kept_slots": _join([u.slots for u in units]),
         "every_rows": every_rows,
         "every_bounds": bounds,
@@ -204,7 +243,7 @@ def pack(units: Sequence[Unit], multiple: int = 1) -> Round:
         "read_bounds": np.searchsorted(read_rows, bounds),
         "read_index": read_index,
         "columns": np.concatenate([t.columns for t in trees]),
-        "offsets": np.concatenate([offsets, [int(n_columns.sum())]]),
+        "offsets": np.append(offsets, n_columns.sum(dtype=np.int32)),
         "normalize": normalize,
     }
     return _buffer(fields, _offsets(n_reads))
@@ -214,7 +253,15 @@ def _pieces(
     units: Sequence[Unit], starts: IntArray, lengths: IntArray, parents: IntArray, row0: IntArray, segment0: IntArray
 ) -> dict[str, IntArray]:
     """The segments, cut behind the rows whose states are kept."""
+    roots = np.flatnonzero(parents < 0)
+    unit_of = np.searchsorted(segment0, roots, side="right") - 1
+    begun = np.array([u.state for u in units], np.int32)[unit_of]
     leaves = np.concatenate([u.leaves for u in units])
+    if not len(leaves):  # every segment is a piece
+        piece_from = np.full(len(starts), -1, np.int32)
+        piece_from[roots] = begun
+        nowhere = np.full(len(starts), -1, np.int32)
+        return _piece_fields(starts, lengths, parents, piece_from, nowhere)
     ends = leaves[:, 0] + np.repeat(row0, _sizes(u.leaves for u in units)) + 1
     begins, n_rows = np.union1d(starts, ends).astype(np.int32), int(starts[-1] + lengths[-1])
     begins = begins[begins < n_rows]
@@ -222,33 +269,30 @@ def _pieces(
     piece_parents = np.arange(-1, len(begins) - 1, dtype=np.int32)
     piece_parents[first] = np.where(parents < 0, -1, last[parents])
     piece_from, piece_to = np.full((2, len(begins)), -1, np.int32)
-    roots = np.flatnonzero(parents < 0)
-    unit_of = np.searchsorted(segment0, roots, side="right") - 1
-    piece_from[first[roots]] = np.array([u.state for u in units], np.int32)[unit_of]
+    piece_from[first[roots]] = begun
     piece_to[np.searchsorted(begins, ends) - 1] = leaves[:, 1]
-    return {
-        "piece_starts": begins,
-        "piece_lengths": np.diff(begins, append=n_rows).astype(np.int32),
-        "piece_parents": piece_parents,
-        "piece_from": piece_from,
-        "piece_to": piece_to,
-    }
+    piece_lengths = np.diff(begins, append=n_rows).astype(np.int32)
+    return _piece_fields(begins, piece_lengths, piece_parents, piece_from, piece_to)
+
+
+def _piece_fields(*values: IntArray) -> dict[str, IntArray]:
+    return dict(zip(("piece_starts", "piece_lengths", "piece_parents", "piece_from", "piece_to"), values, strict=True))
 
 
 def _buffer(fields: dict[str, IntArray], unit_reads: IntArray) -> Round:
-    assert tuple(fields) == _FIELDS
+    assert tuple(fields)[: len(FIELDS)] == FIELDS
     spans, at = {}, 0
     for name, value in fields.items():
         spans[name] = (at, at + len(value))
-        at += len(value)
-    data = np.empty(at, np.int32)
+        at = -(-(at + len(value)) // ALIGNED) * ALIGNED
+    data = np.zeros(at, np.int32)
     for name, (lo, hi) in spans.items():
         data[lo:hi] = fields[name]
     return Round(data, spans, unit_reads)
 
 
 def _sizes(arrays: Iterable[Sized]) -> IntArray:
-    return np.fromiter((len(a) for a in arrays), np.int32)
+    return np.array([len(a) for a in arrays], np.int32)
 
 
 def _before(sizes: IntArray) -> IntArray:
@@ -260,7 +304,9 @@ def _before(sizes: IntArray) -> IntArray:
 
 def _offsets(sizes: IntArray) -> IntArray:
     """Where each begins, and the end of the last."""
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    out = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=out[1:])
+    return out
 
 
 def _join(arrays: Sequence[IntArray]) -> IntArray:

@@ -91,7 +91,7 @@ def decoder(name: str) -> Decoder:
     return build(name, choose(CPU))
 
 
-def build(name: str, ops: Ops) -> Decoder:
+def build(name: str, ops: Ops, device: torch.device = CPU) -> Decoder:
     """The same on other operations."""
     state, config = oracle(name).state_dict(), CONFIGS[name]
     family = FAMILIES[config.model_type]
@@ -100,14 +100,14 @@ def build(name: str, ops: Ops) -> Decoder:
     for ours, weight in family.plan(shape, state.keys()).items():
         made = torch.cat([state[part] for part in weight.parts])
         assert made.shape == weight.shape, ours
-        weights[ours] = made if weight.transform is None else weight.transform(made)
+        weights[ours] = (made if weight.transform is None else weight.transform(made)).to(device)
     rotaries = [rope_frequencies(config, kind) for kind in shape.rotaries]
     return Decoder(shape, weights, rotaries, ops)
 
 
-def poisoned_store(name: str, n_pages: int, page_size: int, n_states: int = 0) -> Store:
+def poisoned_store(name: str, n_pages: int, page_size: int, n_states: int = 0, device: torch.device = CPU) -> Store:
     """Pages and states full of NaN: what is read before it is written shows."""
-    store = allocate(decoder(name).shape, n_pages, page_size, n_states, torch.float32, CPU)
+    store = allocate(decoder(name).shape, n_pages, page_size, n_states, torch.float32, device)
     for layer in store.layers:
         if layer is not None:
             for tensor in (layer.keys, layer.values) if isinstance(layer, KeyValue) else (layer.window, layer.state):

@@ -15,7 +15,13 @@ CPU = torch.device("cpu")
 
 
 def random_stream(rng: np.random.Generator, n_trees: int = 4, max_length: int = 40) -> tuple[Stream, int]:
-    """The stream, and how many slots there are: of those some are begun from, some written, the last two neither."""
+    """The stream of `random_units`, filled up to a multiple of 16 rows, and how many slots there are."""
+    units, n_slots = random_units(rng, n_trees, max_length)
+    return pack(units, 16).on(CPU), n_slots
+
+
+def random_units(rng: np.random.Generator, n_trees: int = 4, max_length: int = 40) -> tuple[list[Unit], int]:
+    """Units, and how many slots there are: of those some are begun from, some written, the last two neither."""
     trees = [random_tree(rng, vocab_size=9, max_length=max_length) for _ in range(n_trees)]
     n_kept = [int(rng.integers(0, min(5, t.n_tokens + 1))) for t in trees]
     n_slots = n_trees + sum(n_kept)
@@ -25,7 +31,7 @@ def random_stream(rng: np.random.Generator, n_trees: int = 4, max_length: int = 
         rows = np.sort(rng.choice(tree.n_tokens, n, replace=False))
         begun = next(order) if rng.random() < 0.5 else -1
         units.append(unit(tree, begun, [(int(row), next(order)) for row in rows]))
-    return pack(units, 16).on(CPU), n_slots + 2
+    return units, n_slots + 2
 
 
 def unit(tree: Tree, begun: int = -1, leaves: Sequence[tuple[int, int]] = ()) -> Unit:

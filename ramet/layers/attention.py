@@ -44,7 +44,7 @@ class Attention:
         if not len(queries.rows):
             return x[:0]
         if given is not queries:
-            x, normed = x[queries.rows.long()], normed[queries.rows.long()]
+            x, normed = x.index_select(0, queries.rows), normed.index_select(0, queries.rows)
         q, gate = self._queries(normed, run, queries)
         seen = self.ops.attention(q, k, v, run.stream, queries, pages, scale=shape.scale, window=shape.window)
         seen = seen.flatten(1)
@@ -64,7 +64,7 @@ class Attention:
         if shape.unit_values:
             v = self.ops.rms_norm(v, None, self.eps)
         if pages is not None:
-            pages.write(k, v, stream.kept_rows, stream.kept_slots)
+            self.ops.keep(pages, k, v, stream)
         if self.lends:
             run.keys[self.layer] = k, v
         return k, v

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import torch
+from torch.nn import functional
 
 from ramet.cache.store import Store
 from ramet.layers.attention import Attention
@@ -19,6 +20,7 @@ from ramet.layers.per_layer import PerLayer, PerLayerInputs, PerLayerPart
 from ramet.layers.run import Rotary, Run
 from ramet.layers.shape import AttentionShape, DeltaShape, DenseExpertsShape, ExpertsShape, LayerShape, MLPShape, Shape
 from ramet.ops import Linear, Ops
+from ramet.ops.planning import Planner
 from ramet.round import Queries, Stream
 
 Weights = MutableMapping[str, torch.Tensor]
@@ -62,6 +64,18 @@ class Decoder:
         self.final_norm = weights.pop("final_norm").float()
         self.head = ops.prepare(weights.pop("head", self.embedding))
 
+    def planners(self) -> list[Planner]:
+        """What makes the work lists of a pass: one for each op and kind of layer."""
+        planning, found = self.ops.planning, self.ops.planning.head()
+        for i, layer in enumerate(self.shape.layers):
+            own = layer.mixer
+            if isinstance(own, DeltaShape):
+                found |= planning.recurrent(own.conv_width)
+            else:
+                heads = {"n_heads": own.n_heads, "n_kv_heads": own.n_kv_heads, "head_dim": own.head_dim}
+                found |= planning.attention(**heads, window=own.window, read=i + 1 >= self.shape.n_every)
+        return list(found.values())
+
     @property
     def device(self) -> torch.device:
         return self.embedding.device
@@ -73,29 +87,43 @@ class Decoder:
     @torch.inference_mode()
     def __call__(self, stream: Stream, store: Store | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits [C] of the columns and logsumexp [R] of the reads, float32."""
-        hidden = self.hidden(stream, store)
-        if not len(hidden):
+        return self.read(self.hidden(stream, store), stream)
+
+    @torch.inference_mode()
+    def read(self, hidden: torch.Tensor, stream: Stream) -> tuple[torch.Tensor, torch.Tensor]:
+        """As a call, from the final hidden states of the rows that are read."""
+        if not len(stream.normalize):
             return torch.empty(0), torch.empty(0)
         return self.ops.read(hidden, self.head, stream, self.shape.softcap)
 
+    def sample(self) -> list[int]:
+        """Layers of which every other is a repetition: a pass through these alone launches all kernels of a pass."""
+        kinds: dict[object, int] = {}
+        for i, own in enumerate(self.shape.layers):
+            shared = isinstance(own.mixer, AttentionShape) and own.mixer.keys_of is not None
+            mixer = replace(own.mixer, keys_of=None) if isinstance(own.mixer, AttentionShape) else own.mixer
+            place = (i + 1 > self.shape.n_every) - (i + 1 < self.shape.n_every)
+            kinds.setdefault((replace(own, mixer=mixer), shared, i in self.shape.lenders, place), i)
+        return sorted({*kinds.values(), *self.shape.lenders})
+
     @torch.inference_mode()
-    def hidden(self, stream: Stream, store: Store | None) -> torch.Tensor:
+    def hidden(self, stream: Stream, store: Store | None, which: Sequence[int] | None = None) -> torch.Tensor:
         """The final hidden states [N, C] of the rows that are read. Layers that leave nothing to later rows compute
-        these rows alone."""
-        run, n_every = Run(stream, store, self.rotaries), self.shape.n_every
+        these rows alone. which: ascending, the layers to go through instead of all."""
+        run, n_every = Run(stream, store, self.rotaries, self.ops), self.shape.n_every
         x, given = self._embed(stream), stream.every
         if self.per_layer is not None:
             run.per_layer = self.per_layer(stream, x)
-        for i, layer in enumerate(self.layers):
+        for i in range(len(self.layers)) if which is None else which:
             queries = stream.every if i + 1 < n_every else stream.read
-            x = layer(x, run, given, queries)
+            x = self.layers[i](x, run, given, queries)
             given = queries
             if not len(x):
                 return x
         return self.ops.rms_norm(x, self.final_norm, self.shape.eps)
 
     def _embed(self, stream: Stream) -> torch.Tensor:
-        x = self.embedding[stream.tokens.long()]
+        x = functional.embedding(stream.tokens, self.embedding)
         scale = self.shape.embedding_scale
         return x if scale == 1 else x * torch.tensor(scale, dtype=x.dtype)  # the scale is rounded as in transformers
 

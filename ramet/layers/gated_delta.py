@@ -47,8 +47,7 @@ class GatedDelta:
         v = v.unflatten(1, (shape.n_value_heads, shape.value_dim))
         out = self.ops.gated_delta(q, k, v, a, b, self.rate, self.dt_bias, stream, states)
         if given is not queries:
-            rows = queries.rows.long()
-            x, out, z = x[rows], out[rows], z[rows]
+            x, out, z = (part.index_select(0, queries.rows) for part in (x, out, z))
         if not len(x):
             return x
         z = z.unflatten(1, (shape.n_value_heads, shape.value_dim))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.nn import functional
 
 from ramet.layers.output import Output
 from ramet.layers.run import Run
@@ -28,7 +29,7 @@ class PerLayerPart:
     def __call__(self, tokens: torch.Tensor, x: torch.Tensor) -> list[torch.Tensor]:
         """tokens [N] and their embeddings x [N, C]; for each layer [N, P]. Rounded where transformers rounds."""
         size = len(self.norm)
-        known = self.table[tokens.long()]
+        known = functional.embedding(tokens, self.table)
         known = known * torch.tensor(size**0.5, dtype=known.dtype)
         context = self.proj(x) * self.hidden_size**-0.5
         context = self.ops.rms_norm(context.view(-1, size), self.norm, self.eps).view(known.shape)
@@ -46,8 +47,10 @@ class PerLayerInputs:
     def __call__(self, stream: Stream, x: torch.Tensor) -> Sequence[torch.Tensor]:
         """x [T, C], the embeddings of the stream; for each layer [N, P], of the rows on which its MLP works."""
         inputs = [] if self.every is None else self.every(stream.tokens, x)
-        rows = stream.read.rows.long()
-        return [*inputs, *self.read(stream.tokens[rows], x[rows])] if len(rows) else inputs
+        rows = stream.read.rows
+        if not len(rows):
+            return inputs
+        return [*inputs, *self.read(stream.tokens.index_select(0, rows), x.index_select(0, rows))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ramet.cache.store import Store
+from ramet.ops import Ops
 from ramet.round import Queries, Stream
 
 Rotary = tuple[torch.Tensor, float]  # frequencies [R/2] float32, and the factor on cosines and sines
@@ -22,6 +23,7 @@ class Run:
     stream: Stream
     store: Store | None
     rotaries: Sequence[Rotary]
+    ops: Ops
     per_layer: Sequence[torch.Tensor] = ()
     keys: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
     _rotations: dict[tuple[int, bool], torch.Tensor] = field(default_factory=dict)
@@ -31,7 +33,6 @@ class Run:
         whole = queries is self.stream.every
         if (which, whole) not in self._rotations:
             frequencies, scale = self.rotaries[which]
-            positions = self.stream.positions if whole else self.stream.positions[queries.rows.long()]
-            angles = positions[:, None].float() * frequencies
-            self._rotations[which, whole] = torch.stack((angles.cos(), angles.sin()), 1) * scale
+            positions = self.stream.positions if whole else self.stream.positions.index_select(0, queries.rows)
+            self._rotations[which, whole] = self.ops.rotation(positions, frequencies, scale)
         return self._rotations[which, whole]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from types import MappingProxyType, ModuleType
 from typing import Any, Protocol
 
@@ -12,7 +14,7 @@ import torch
 from ramet.cache.kv import KeyValue
 from ramet.cache.state import Recurrent
 from ramet.errors import InvalidRequest
-from ramet.ops import native
+from ramet.ops import kernels, native
 from ramet.ops.attention import cpu as attention_cpu
 from ramet.ops.attention import reference as attention_reference
 from ramet.ops.conv import cpu as conv_cpu
@@ -27,6 +29,8 @@ from ramet.ops.linear import cpu as linear_cpu
 from ramet.ops.linear import reference as linear_reference
 from ramet.ops.norm import cpu as norm_cpu
 from ramet.ops.norm import reference as norm_reference
+from ramet.ops.planning import Planning
+from ramet.ops.processors import processors
 from ramet.round import Queries, Stream
 
 _MODULES: dict[str, dict[str, ModuleType]] = {
@@ -38,6 +42,8 @@ _MODULES: dict[str, dict[str, ModuleType]] = {
     "gated_delta": {"reference": gated_delta_reference, "cpu": gated_delta_cpu},
     "experts": {"reference": experts_reference, "cpu": experts_cpu},
 }
+_VARIANTS = ("reference", "cpu", "triton")  # the last are imported where they are chosen alone
+_LEAST_CAPABILITY = (8, 0)  # bfloat16 products
 
 _UNFIT = {  # what a kernel leaves to plain torch
     "attention": ", head sizes that are no multiple of 16 or above 512",
@@ -90,8 +96,10 @@ class Ops:
     """The functions chosen for one device, and why: `why` has a line for each operation that `choose` names."""
 
     attention: Attention
+    keep: Callable[[KeyValue, torch.Tensor, torch.Tensor, Stream], None]
     rms_norm: Callable[[torch.Tensor, torch.Tensor | None, float], torch.Tensor]
     rms_norm_gated: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor]
+    rotation: Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]
     rotate: Callable[
         [torch.Tensor, torch.Tensor, int, int, torch.Tensor | None, torch.Tensor | None, float],
         tuple[torch.Tensor, torch.Tensor, torch.Tensor],
@@ -104,52 +112,93 @@ class Ops:
     causal_conv: Callable[[torch.Tensor, torch.Tensor, Stream, Recurrent | None], torch.Tensor]
     gated_delta: GatedDelta
     pack_experts: Callable[[torch.Tensor, torch.Tensor, str], Experts]
+    planning: Planning
     why: dict[str, str]
+
+    @property
+    def recordable(self) -> bool:
+        """Whether all launches of a pass depend on its capacity alone."""
+        return set(self.planning.modules) == set(_MODULES)
 
 
 def choose(device: torch.device, override: Mapping[str, str] = MappingProxyType({}), *, invariant: bool = False) -> Ops:
-    """Choose once, at load. `override` maps attention, norm, linear, head, conv, gated_delta or experts to "reference"
-    or "cpu". With `invariant` the bits of a row do not depend on what else is in the round.
+    """Choose once, at load. `override` maps attention, norm, linear, head, conv, gated_delta or experts to "reference",
+    "cpu" or "triton". With `invariant` the bits of a row do not depend on what else is in the round.
 
-    Raises InvalidRequest for other names, and for "cpu" on another device.
+    Raises InvalidRequest for other names, for "cpu" and "triton" on another device, and for a card that the kernels do
+    not support.
     """
     chosen: dict[str, Any] = {}
     why: dict[str, str] = {}
     for name in override:
         if name not in _MODULES:
             raise InvalidRequest(f"no operation {name!r}; there are {', '.join(_MODULES)}", field="override")
-    for name, variants in _MODULES.items():
-        wanted = override.get(name, "cpu" if device.type == "cpu" else "reference")
-        if wanted not in variants:
-            raise InvalidRequest(f"{wanted!r} is not one of {', '.join(variants)}", field=f"override.{name}")
-        if wanted == "cpu" and device.type != "cpu":
-            raise InvalidRequest(f"'cpu' does not run on {device}", field=f"override.{name}")
-        chosen[name] = variants[wanted]
+    for name in _MODULES:
+        wanted = override.get(name, _DEFAULTS.get(device.type, "reference"))
+        chosen[name] = _module(name, wanted, device)
         why[name] = _why(name, wanted, device, name in override)
     if invariant:
         _check_invariant(device, chosen)
     attention, norm, linear, head, conv, gated_delta, experts = (chosen[name] for name in _MODULES)
+    listed = {name: module for name, module in chosen.items() if module.__name__.endswith(".triton")}
     return Ops(
-        attention=attention.attention, rms_norm=norm.rms_norm, rms_norm_gated=norm.rms_norm_gated, rotate=norm.rotate,
-        gated=norm.gated, sigmoid_mul=norm.sigmoid_mul,
+        attention=attention.attention, keep=attention.keep, rms_norm=norm.rms_norm, rms_norm_gated=norm.rms_norm_gated,
+        rotation=norm.rotation, rotate=norm.rotate, gated=norm.gated, sigmoid_mul=norm.sigmoid_mul,
         pack=linear.pack_invariant if invariant else linear.pack, prepare=head.prepare, read=head.read,
         causal_conv=conv.causal_conv,
-        gated_delta=gated_delta.gated_delta, pack_experts=experts.pack, why=why,
+        gated_delta=gated_delta.gated_delta, pack_experts=experts.pack,
+        planning=Planning(listed, processors(device), invariant), why=why,
     )  # fmt: skip
+
+
+_DEFAULTS = {"cpu": "cpu", "cuda": "triton"}
+
+
+def _module(name: str, wanted: str, device: torch.device) -> ModuleType:
+    """The implementation of an operation. Raises InvalidRequest where it does not run on the device."""
+    if wanted not in _VARIANTS:
+        raise InvalidRequest(f"{wanted!r} is not one of {', '.join(_VARIANTS)}", field=f"override.{name}")
+    if wanted == "cpu" and device.type != "cpu":
+        raise InvalidRequest(f"'cpu' does not run on {device}", field=f"override.{name}")
+    if wanted != "triton":
+        return _MODULES[name][wanted]
+    if device.type == "cuda":
+        check_card(device)
+        kernels.use(device)
+    elif os.environ.get("TRITON_INTERPRET") != "1":  # Triton's own switch: kernels are then interpreted
+        raise InvalidRequest(f"'triton' does not run on {device}", field=f"override.{name}")
+    try:
+        return import_module(f"ramet.ops.{name}.triton")
+    except ModuleNotFoundError as error:
+        raise InvalidRequest(f"needs {error.name}, which is not installed: pip install {error.name}") from error
+
+
+def check_card(device: torch.device) -> None:
+    """Raise InvalidRequest for a CUDA card that the kernels do not support."""
+    capability = torch.cuda.get_device_capability(device)
+    if capability < _LEAST_CAPABILITY:
+        name = torch.cuda.get_device_name(device)
+        found, least = (".".join(map(str, version)) for version in (capability, _LEAST_CAPABILITY))
+        raise InvalidRequest(
+            f"{name} has compute capability {found}; the kernels need {least} or newer. --device cpu works",
+            field="device",
+        )
 
 
 def _check_invariant(device: torch.device, chosen: Mapping[str, ModuleType]) -> None:
     """Raise InvalidRequest where an implementation's sums depend on what else is in a round."""
-    available, reason = native.status()
     plain = [name for name, module in chosen.items() if name != "linear" and module is _MODULES[name]["reference"]]
-    if device.type != "cpu" or not available or plain:
+    available, reason = native.status() if device.type == "cpu" else (device.type == "cuda", f"none for {device}")
+    if not available or plain:
         lacking = reason if not available else f"{', '.join(plain)} would be plain torch on {device}"
-        raise InvalidRequest(f"needs the compiled kernels of the CPU: {lacking}", field="batch_invariant")
+        raise InvalidRequest(f"needs the compiled kernels: {lacking}", field="batch_invariant")
 
 
 def _why(name: str, variant: str, device: torch.device, asked: bool) -> str:
     if variant == "reference":
         return "reference (asked for)" if asked else f"reference (plain torch: no kernel for {device.type} yet)"
+    if variant == "triton":
+        return f"triton ({'cuBLAS and own kernels' if name == 'linear' else 'own kernels'}, compiled for this card)"
     if name == "linear":
         packed = [str(t).removeprefix("torch.") for t in (torch.bfloat16, torch.float32) if linear_cpu.packs(t)]
         return f"cpu (oneDNN, weights packed for {' and '.join(packed)})" if packed else "cpu (plain torch: no oneDNN)"

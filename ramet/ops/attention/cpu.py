@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 
 from ramet.cache.kv import KeyValue
+from ramet.ops.attention.reference import keep as keep
 from ramet.ops.native import Library, library
 from ramet.round import Queries, Stream
 from ramet.tree import MAX_ANCESTORS

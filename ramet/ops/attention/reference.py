@@ -51,6 +51,11 @@ def attention(
     return out
 
 
+def keep(pages: KeyValue, k: torch.Tensor, v: torch.Tensor, stream: Stream) -> None:
+    """Store the rows of k and v [T, Hk, D] that the stream says in their slots of the pages."""
+    pages.write(k, v, stream.kept_rows, stream.kept_slots)
+
+
 def _sources(
     s: int, k: torch.Tensor, v: torch.Tensor, stream: Stream, pages: KeyValue | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:

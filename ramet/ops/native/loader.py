@@ -20,9 +20,11 @@ _lock = threading.Lock()
 @dataclass(frozen=True, slots=True, eq=False)
 class Library:
     """The kernels' C functions, and what they were built for: `isa` is "avx512-bf16", "avx512", "avx2", "neon" or
-    "portable"; `openmp` the runtime whose threads they use (None: the caller's thread alone)."""
+    "portable"; `openmp` the runtime whose threads they use (None: the caller's thread alone). `held` are the functions
+    that take microseconds: Python's other threads wait for them, rather than they for these when they are done."""
 
     functions: ctypes.CDLL
+    held: ctypes.PyDLL
     isa: str
     openmp: Path | None
 
@@ -37,9 +39,19 @@ class Library:
                 "experts_sizes", "experts_pack", "experts",
             ):  # fmt: skip
                 getattr(functions, f"ramet_{name}").restype = None
-            return cls(functions, functions.ramet_isa().decode(), openmp)
+            return cls(functions, _held(file), functions.ramet_isa().decode(), openmp)
         except (OSError, AttributeError) as e:
             raise BuildError(f"{file.name} does not load: {e}") from e
+
+
+def _held(file: Path) -> ctypes.PyDLL:
+    """Addresses go as plain integers."""
+    functions, address, number = ctypes.PyDLL(str(file)), ctypes.c_void_p, ctypes.c_int32
+    functions.ramet_pack.argtypes = (address, address, number, address, address)
+    functions.ramet_plan.argtypes = (address, address, address, number, address)
+    functions.ramet_planned.argtypes = (address,)
+    functions.ramet_pack.restype = functions.ramet_planned.restype = None
+    return functions
 
 
 def pointer(x: torch.Tensor | None) -> ctypes.c_void_p:
@@ -68,7 +80,7 @@ def _found() -> tuple[Library | None, str]:
         found = load()
     except (BuildError, OSError) as e:
         reason = f"not compiled: {e}"
-        warnings.warn(f"ramet's CPU kernels are {reason}; the plain torch path is several times slower", RuntimeWarning,
+        warnings.warn(f"ramet's C++ is {reason}; plain torch and numpy take several times as long", RuntimeWarning,
                       stacklevel=4)  # fmt: skip
         return None, reason
     threads = f"threads of {found.openmp.name}" if found.openmp else "one thread: no OpenMP runtime of torch's fits"

@@ -10,6 +10,8 @@ import torch
 from ramet.ops.native import Library, library, pointer
 from ramet.ops.norm import reference
 
+rotation = reference.rotation
+
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
     """As `reference.rms_norm`. Rows and heads of x may lie apart."""

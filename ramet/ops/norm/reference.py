@@ -24,6 +24,13 @@ def rms_norm_gated(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, ep
     return ((weight * wide.to(x.dtype)).float() * functional.silu(gate.float())).to(x.dtype)
 
 
+def rotation(positions: torch.Tensor, frequencies: torch.Tensor, scale: float) -> torch.Tensor:
+    """[N, 2, R/2] float32: cosines and sines of each position's angles, times scale; positions [N] int32, frequencies
+    [R/2] float32."""
+    angles = positions[:, None].float() * frequencies
+    return torch.stack((angles.cos(), angles.sin()), 1) * scale
+
+
 def rotate(
     qkv: torch.Tensor,
     rotation: torch.Tensor,

@@ -1,0 +1,285 @@
+"""Products with a layer's weights on CUDA: cuBLAS, and a product of our own whose rows depend on themselves alone.
+
+cuBLAS chooses its code, and with it the order of its sums, by the number of rows. Ours walks K in blocks of the same
+size, from the first to the last, for every tile of every shape: each number of the result is the same sums in the same
+order, whatever the tile it lies in, so that tiles can be chosen by the number of rows for speed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch.nn import functional
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from ramet.ops.processors import processors
+
+
+def pack(weight: torch.Tensor, bias: torch.Tensor | None = None) -> LibraryLinear:
+    """Prepare weight [N, K] and bias [N] once at load. The weight is used as it is."""
+    return LibraryLinear(weight, bias)
+
+
+def pack_invariant(weight: torch.Tensor, bias: torch.Tensor | None = None) -> InvariantLinear:
+    """As `pack`; the bits of a product's rows depend on nothing but that row."""
+    return InvariantLinear(weight, bias)
+
+
+class LibraryLinear:
+    """x [M, K] -> [M, N] by cuBLAS, summed in float32."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self.weight, self.bias = weight.detach(), None if bias is None else bias.detach().to(weight.dtype)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(x, self.weight, self.bias)
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        """x @ weight.T + bias + residual [M, N], in place: residual must not be used afterwards."""
+        if self.bias is not None:
+            return residual.add_(self(x))
+        return residual.addmm_(x, self.weight.t())
+
+
+class InvariantLinear:
+    """x [M, K] -> [M, N] by our own product; each row's bits are a function of that row alone."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self.weight = weight.detach().contiguous()
+        self.bias = None if bias is None else bias.detach().to(weight.dtype).contiguous()
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty(len(x), len(self.weight), dtype=x.dtype, device=x.device)
+        return self._into(x, out, added=False)
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        """x @ weight.T + bias + residual [M, N], rounded once, in place: residual must not be used afterwards."""
+        return self._into(x, residual.contiguous(), added=True)
+
+    def _into(self, x: torch.Tensor, out: torch.Tensor, *, added: bool) -> torch.Tensor:
+        if out.numel():
+            tile = choose(len(x), *self.weight.shape, x.dtype, processors(x.device), memory_of(x.device), added=added)
+            multiply(x, self.weight, self.bias, out, tile, added=added)
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How a program multiplies: block_m rows by block_n columns of the result, `stages` blocks of K under way. With
+    `flat` one program a multiprocessor walks many tiles, and loads the next while it stores the last; a tile is stored
+    in `parts`, 1 or 2."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    warps: int
+    stages: int
+    flat: bool = False
+    parts: int = 1
+
+
+_K = 64  # of bfloat16, for every tile: the order of sums must be one
+_TILES = (  # and how many of them share a multiprocessor
+    (Tile(128, 256, _K, 8, 4, flat=True, parts=2), 1),
+    (Tile(128, 128, _K, 8, 3), 2),
+    (Tile(64, 256, _K, 4, 2), 2),
+    (Tile(64, 128, _K, 4, 4), 2),
+    (Tile(64, 64, _K, 4, 6), 2),
+)
+_PLAIN = Tile(32, 32, 32, 4, 2)  # float32
+
+
+@cache
+def choose(n_rows: int, n: int, k: int, dtype: torch.dtype, n_processors: int, memory: int, *, added: bool) -> Tile:
+    """The tile that a model of the card expects to take the least time. `memory`: bytes that a program may share."""
+    if dtype == torch.float32:
+        return _PLAIN
+    fitted = [(fit(tile, memory, added=added), share) for tile, share in _TILES]
+    able = [(tile, share) for tile, share in fitted if tile.stages > 1]
+    return min(able, key=lambda pair: _expected(pair[0], pair[1], n_rows, n, k, n_processors))[0]
+
+
+def fit(tile: Tile, memory: int, *, added: bool) -> Tile:
+    """The tile with as many stages as there is memory for."""
+    stage = (tile.block_m + tile.block_n) * tile.block_k * 2
+    stored = tile.block_m * tile.block_n * 2 // tile.parts
+    # What is stored takes the stages' place, but for a program that goes on with the next tile.
+    rest = stored * (2 if added else 1) if tile.flat else 0
+    return replace(tile, stages=min(tile.stages, (memory - rest - 512) // stage))
+
+
+def _expected(tile: Tile, share: int, n_rows: int, n: int, k: int, n_processors: int) -> float:
+    """Microseconds, by what an H200 does: 5.6 million operations a microsecond and multiprocessor, whose operands
+    arrive at 100 kB, or 7.5 MB over all; and 2 microseconds to begin and end a tile, hidden where two share."""
+    n_tiles = triton.cdiv(n_rows, tile.block_m) * triton.cdiv(n, tile.block_n)
+    waves, active = triton.cdiv(n_tiles, n_processors), min(n_tiles, n_processors)
+    work = tile.block_m * tile.block_n * tile.block_k * 2 / 5.6e6
+    arrival = (tile.block_m + tile.block_n) * tile.block_k * 2 / min(1e5, 7.5e6 / active)
+    ends = 1 if tile.flat else triton.cdiv(waves, share)
+    return float(waves * triton.cdiv(k, tile.block_k) * max(work, arrival) + 2.0 * ends)
+
+
+@cache
+def memory_of(device: torch.device) -> int:
+    """Bytes that a program may share on a device."""
+    if device.type != "cuda":
+        return 227 << 10
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return int(triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"])
+
+
+def multiply(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor, tile: Tile, *, added: bool
+) -> None:
+    """Write x [M, K] @ weight [N, K].T + bias to out [M, N], and what out has, with `added`."""
+    described = _described(x, weight, out)
+    if not described:
+        x = x.contiguous()
+    n_tiles = triton.cdiv(len(x), tile.block_m) * triton.cdiv(len(weight), tile.block_n)
+    constants, options = _launch(tile, described, bias is not None, added)
+    operands: list[Any] = [x, weight, out]
+    shapes = _blocks(tile)
+    if described:
+        operands = [TensorDescriptor.from_tensor(*pair) for pair in zip(operands, map(list, shapes), strict=True)]
+    _product_kernel[(min(n_tiles, processors(x.device)) if tile.flat else n_tiles,)](
+        *operands, bias, len(x), *weight.shape, **constants, **options
+    )
+
+
+def _blocks(tile: Tile) -> tuple[tuple[int, int], ...]:
+    """Of x, weight and the result: what is moved at once."""
+    return (tile.block_m, tile.block_k), (tile.block_n, tile.block_k), (tile.block_m, tile.block_n // tile.parts)
+
+
+def _described(*operands: torch.Tensor) -> bool:
+    """Whether the card's own unit for copies can move tiles of them."""
+    x = operands[0]
+    capable = x.device.type != "cuda" or torch.cuda.get_device_capability(x.device)[0] >= 9
+    return capable and all(
+        o.stride(1) == 1 and o.stride(0) * o.itemsize % 16 == 0 and o.data_ptr() % 16 == 0 for o in operands
+    )
+
+
+def _launch(tile: Tile, described: bool, biased: bool, added: bool) -> tuple[dict[str, Any], dict[str, int]]:
+    constants = {
+        "described": described, "biased": biased, "added": added, "flat": tile.flat,
+        "block_m": tile.block_m, "block_n": tile.block_n, "block_k": tile.block_k,
+        "parts": tile.parts,
+    }  # fmt: skip
+    return constants, {"num_warps": tile.warps, "num_stages": tile.stages}
+
+
+def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]]:
+    """The product in all its tiles, for compilation without a card."""
+    ways = [(tile, "bf16", (True, False, True)) for tile, _ in _TILES]
+    ways += [(tile, "bf16", (False, True, False)) for tile, _ in _TILES[1:3]]
+    ways += [(_TILES[0][0], "bf16", (True, False, False)), (_PLAIN, "fp32", (True, True, False))]
+    for tile, dtype, (described, biased, added) in ways:
+        fitted = fit(tile, 227 << 10, added=added)
+        constants, options = _launch(fitted, described, biased, added)
+        operands = [f"tensordesc<{dtype}[{a}, {b}]>" if described else f"*{dtype}" for a, b in _blocks(fitted)]
+        signature = dict(zip(("x", "weight", "out", "bias_ptr"), (*operands, f"*{dtype}"), strict=True))
+        signature |= dict.fromkeys(("n_rows", "n", "k"), "i32") | dict.fromkeys(constants, "constexpr")
+        yield _product_kernel, signature, constants, options
+
+
+@triton.jit
+def _place(tile: tl.tensor, n_m: tl.tensor, n_n: tl.tensor) -> tl.tensor:
+    """Which rows and columns of tiles a tile is of: eight rows of tiles pass over the columns together, so that
+    operands are found in the L2 cache."""
+    high: tl.constexpr = 8
+    group, inside = tile // (high * n_n), tile % (high * n_n)
+    height = min(n_m - group * high, high)
+    return group * high + inside % height, inside // height
+
+
+@triton.jit
+def _load(
+    operand: tl.tensor, row: tl.tensor, column: tl.tensor, n_rows: tl.tensor, n_columns: tl.tensor,
+    block_r: tl.constexpr, block_c: tl.constexpr, described: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """A tile of an operand, zero outside it."""
+    if described:
+        tile = operand.load([row, column])
+    else:
+        r, c = row + tl.arange(0, block_r), column + tl.arange(0, block_c)
+        at = operand + r.to(tl.int64)[:, None] * n_columns + c[None, :]
+        tile = tl.load(at, mask=(r < n_rows)[:, None] & (c < n_columns)[None, :], other=0.0)
+    return tile
+
+
+@triton.jit
+def _store(
+    operand: tl.tensor, tile: tl.tensor, row: tl.tensor, column: tl.tensor, n_rows: tl.tensor,
+    n_columns: tl.tensor, block_r: tl.constexpr, block_c: tl.constexpr, described: tl.constexpr,
+) -> None:  # fmt: skip
+    if described:
+        operand.store([row, column], tile.to(operand.dtype))
+    else:
+        r, c = row + tl.arange(0, block_r), column + tl.arange(0, block_c)
+        at = operand + r.to(tl.int64)[:, None] * n_columns + c[None, :]
+        tl.store(at, tile.to(operand.dtype.element_ty), mask=(r < n_rows)[:, None] & (c < n_columns)[None, :])
+
+
+@triton.jit
+def _finish(
+    total: tl.tensor, out: tl.tensor, bias_ptr: tl.tensor, row: tl.tensor, column: tl.tensor, n_rows: tl.tensor,
+    n: tl.tensor, described: tl.constexpr, biased: tl.constexpr, added: tl.constexpr, block_m: tl.constexpr,
+    block_n: tl.constexpr,
+) -> None:  # fmt: skip
+    """Add what is to be added, round once, and store."""
+    if biased:
+        c = column + tl.arange(0, block_n)
+        total += tl.load(bias_ptr + c, mask=c < n, other=0.0).to(tl.float32)[None, :]
+    if added:
+        total += _load(out, row, column, n_rows, n, block_m, block_n, described).to(tl.float32)
+    _store(out, total, row, column, n_rows, n, block_m, block_n, described)
+
+
+@triton.jit
+def _multiply_tile(
+    tile: tl.tensor, x: tl.tensor, weight: tl.tensor, out: tl.tensor, bias_ptr: tl.tensor, n_rows: tl.tensor,
+    n: tl.tensor, k: tl.tensor, described: tl.constexpr, biased: tl.constexpr, added: tl.constexpr,
+    block_m: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, parts: tl.constexpr,
+) -> None:  # fmt: skip
+    n_n: tl.tensor = (n + block_n - 1) // block_n
+    tile_m, tile_n = _place(tile, tl.cdiv(n_rows, block_m), n_n)
+    row, column = tile_m * block_m, tile_n * block_n
+    total = tl.zeros((block_m, block_n), tl.float32)
+    tl.assume(k > 0)  # else the compiler guards the loop, and makes its products wait for each other
+    for begin in range(0, k, block_k):
+        a = _load(x, row, begin, n_rows, k, block_m, block_k, described)
+        b = _load(weight, column, begin, n, k, block_n, block_k, described)
+        total = tl.dot(a, tl.trans(b), total, input_precision="ieee")
+    if parts == 1:
+        _finish(total, out, bias_ptr, row, column, n_rows, n, described, biased, added, block_m, block_n)
+    else:  # one half behind the other, through half the memory
+        half: tl.constexpr = block_n // 2
+        left, right = tl.split(tl.permute(tl.reshape(total, (block_m, 2, half)), (0, 2, 1)))
+        _finish(left, out, bias_ptr, row, column, n_rows, n, described, biased, added, block_m, half)
+        _finish(right, out, bias_ptr, row, column + half, n_rows, n, described, biased, added, block_m, half)
+
+
+@triton.jit(do_not_specialize=["n_rows"])
+def _product_kernel(
+    x: tl.tensor, weight: tl.tensor, out: tl.tensor, bias_ptr: tl.tensor, n_rows: tl.tensor, n: tl.tensor,
+    k: tl.tensor, described: tl.constexpr, biased: tl.constexpr, added: tl.constexpr, flat: tl.constexpr,
+    block_m: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, parts: tl.constexpr,
+) -> None:  # fmt: skip
+    if flat:
+        n_tiles = tl.cdiv(n_rows, block_m) * tl.cdiv(n, block_n)
+        for tile in tl.range(tl.program_id(0), n_tiles, tl.num_programs(0), flatten=True):
+            _multiply_tile(
+                tile, x, weight, out, bias_ptr, n_rows, n, k, described, biased, added, block_m, block_n, block_k, parts
+            )
+    else:
+        _multiply_tile(
+            tl.program_id(0), x, weight, out, bias_ptr, n_rows, n, k, described, biased, added,
+            block_m, block_n, block_k, parts,
+        )  # fmt: skip

@@ -1,0 +1,101 @@
+"""Making work lists by compiled code: the twins of the ops' `plan` functions, all lists of a round in one call."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from ramet.ops.attention import plan as attention
+from ramet.ops.gated_delta import plan as gated_delta
+from ramet.ops.gated_delta.reference import CHUNK
+from ramet.ops.native.loader import Library
+from ramet.round import FIELDS, Round
+from ramet.tree import IntArray
+
+_TASK_SIZE = 16  # int32 places: kTaskSize of plan.cpp
+_ATTENTION, _DELTA, _CONV, _HEAD = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One op's `plan` as plan.cpp knows it: `values` are the fields of its struct there, `names` those of its lists in
+    their order."""
+
+    values: tuple[int, ...]
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        assert len(self.values) <= _TASK_SIZE
+
+
+def task(op: str, how: Mapping[str, Any]) -> Task:
+    """The twin of an op's `plan(round, **how)`."""
+    return _TASKS[op](**how)
+
+
+class Lists:
+    """The lists of a round that tasks make, by name, in one call."""
+
+    def __init__(self, found: Library, tasks: Sequence[Task]) -> None:
+        self._functions, self._n = found.held, len(tasks)
+        self._tasks = array("i", chain.from_iterable(_filled(t.values) for t in tasks))
+        self._names = [name for t in tasks for name in t.names]
+
+    def __call__(self, packed: Round) -> dict[str, IntArray]:
+        spans = array("i", chain.from_iterable(packed.spans[name] for name in FIELDS))
+        ends = array("i", bytes(4 * len(self._names)))
+        n = self._functions.ramet_plan(
+            packed.data.ctypes.data, spans.buffer_info()[0], self._tasks.buffer_info()[0], self._n,
+            ends.buffer_info()[0],
+        )  # fmt: skip
+        data, begin, found = np.empty(n, np.int32), 0, {}
+        self._functions.ramet_planned(data.ctypes.data)
+        for name, end in zip(self._names, ends, strict=True):
+            if end >= 0:
+                found[name], begin = data[begin:end], end
+        return found
+
+
+def _filled(values: tuple[int, ...]) -> tuple[int, ...]:
+    return (*values, *[0] * (_TASK_SIZE - len(values)))
+
+
+def _attention(
+    *, n_heads: int, n_kv_heads: int, head_dim: int, window: int, read: bool, invariant: bool, processors: int
+) -> Task:
+    tiling = attention.Tiling.of(n_heads, n_kv_heads, head_dim, processors)
+    narrow, wide = (*tiling.widths, 0)[:2]
+    narrow_programs, wide_programs = (*tiling.programs, 0)[:2]
+    prefix = attention.name(n_heads, n_kv_heads, head_dim, window=window, read=read, invariant=invariant)
+    lists = ("runs", "segments", "joins", *(f"items{width}" for width in tiling.widths))
+    return Task(
+        (
+            _ATTENTION, n_heads, n_kv_heads, narrow, wide, narrow_programs, wide_programs, processors,
+            tiling.max_pieces, tiling.max_slots, attention.KEYS, attention.SPAN, attention._MIN_BLOCKS, window, read,
+            invariant,
+        ),
+        tuple(f"{prefix}/{name}" for name in lists),
+    )  # fmt: skip
+
+
+def _delta(*, processors: int) -> Task:  # noqa: ARG001
+    names = ("delta/tiles", "delta/walk", "delta/forks", "delta/chunks")
+    return Task((_DELTA, CHUNK, gated_delta.BLOCK, gated_delta.CARRIES), names)
+
+
+def _conv(*, width: int) -> Task:
+    return Task((_CONV, width), ("conv/before", "conv/after"))
+
+
+def _head() -> Task:
+    return Task((_HEAD,), ("head/rows", "head/normalized", "head/slots"))
+
+
+_TASKS: dict[str, Callable[..., Task]] = {
+    "attention": _attention, "gated_delta": _delta, "conv": _conv, "head": _head,
+}  # fmt: skip

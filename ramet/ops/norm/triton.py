@@ -1,0 +1,326 @@
+"""Normalisation, rotary embedding and gating on CUDA: one launch each, sums in float32.
+
+What one program does of a row is fixed by the row's width, so that its bits depend on no other row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+_Launch = tuple[dict[str, Any], dict[str, int]]  # constants and options of a launch
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
+    """As `reference.rms_norm`. Rows and heads of x may lie apart."""
+    x = _dense(x)
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    n_vectors, n_heads, width = _vectors(x)
+    constants, options = _norm_launch(n_heads, width)
+    if n_vectors:
+        _rms_norm_kernel[(triton.cdiv(n_vectors, constants["block_r"]),)](
+            x, *_strides(x), weight, out, n_vectors, eps, weighted=weight is not None, **constants, **options
+        )
+    return out
+
+
+def rms_norm_gated(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """As `reference.rms_norm_gated`. Rows and heads of x and gate may lie apart."""
+    x, gate = _dense(x), _dense(gate)
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    n_vectors, n_heads, width = _vectors(x)
+    constants, options = _norm_launch(n_heads, width)
+    if n_vectors:
+        _rms_norm_gated_kernel[(triton.cdiv(n_vectors, constants["block_r"]),)](
+            x, *_strides(x), gate, *_strides(gate), weight, out, n_vectors, eps, **constants, **options
+        )
+    return out
+
+
+def rotation(positions: torch.Tensor, frequencies: torch.Tensor, scale: float) -> torch.Tensor:
+    """As `reference.rotation`."""
+    n, half = len(positions), len(frequencies)
+    out = torch.empty(n, 2, half, dtype=torch.float32, device=positions.device)
+    constants, options = _rotation_launch(half)
+    if out.numel():
+        _rotation_kernel[(triton.cdiv(n, constants["block_r"]),)](
+            positions, frequencies, scale, out, n, **constants, **options
+        )
+    return out
+
+
+def rotate(
+    qkv: torch.Tensor,
+    rotation: torch.Tensor,
+    n_heads: int,
+    n_kv_heads: int,
+    q_norm: torch.Tensor | None,
+    k_norm: torch.Tensor | None,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """As `reference.rotate`. Rows of qkv may lie apart. q and k are views of one new tensor, v is a view of qkv, which
+    stays as it is."""
+    qkv, n_turned = _dense(qkv), n_heads + n_kv_heads
+    width = qkv.shape[1] // (n_turned + n_kv_heads)
+    out = torch.empty(len(qkv), n_turned, width, dtype=qkv.dtype, device=qkv.device)
+    constants, options = _rotate_launch(
+        n_heads, n_kv_heads, width, 2 * rotation.shape[2], q_norm is not None, k_norm is not None
+    )
+    n_vectors = len(qkv) * n_turned
+    if n_vectors:
+        _rotate_kernel[(triton.cdiv(n_vectors, constants["block_r"]),)](
+            qkv, qkv.stride(0), rotation.contiguous(), q_norm, k_norm, out, n_vectors, eps, **constants, **options
+        )
+    q, k = out.split([n_heads, n_kv_heads], 1)
+    return q, k, qkv[:, n_turned * width :].unflatten(1, (n_kv_heads, width))
+
+
+def gated(gate_up: torch.Tensor, activation: str) -> torch.Tensor:
+    """As `reference.gated`. Rows of gate_up may lie apart."""
+    gate, up = _dense(gate_up).chunk(2, -1)
+    return _gate(up, gate, activation)
+
+
+def sigmoid_mul(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    """As `reference.sigmoid_mul`. Rows of x and gate may lie apart; gate may be one column, expanded."""
+    return _gate(_dense(x), gate if gate.stride(-1) == 0 else _dense(gate), "sigmoid")
+
+
+def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]]:
+    """Every kernel in the shapes that differ, for compilation without a card."""
+    for dtype, n_heads, width in (("bf16", 1, 1024), ("bf16", 1, 2560), ("bf16", 16, 128), ("fp32", 3, 576)):
+        constants, options = _norm_launch(n_heads, width)
+        weighted = {**constants, "weighted": width != 576}
+        yield _rms_norm_kernel, _types(_rms_norm_kernel, dtype, weighted), weighted, options
+        yield _rms_norm_gated_kernel, _types(_rms_norm_gated_kernel, dtype, constants), constants, options
+    for dtype, shape in _ROTATED:
+        for normed in ((True, True), (False, False), (True, False)):
+            constants, options = _rotate_launch(*shape, *normed)
+            yield _rotate_kernel, _types(_rotate_kernel, dtype, constants), constants, options
+    for dtype, activation in (("bf16", "silu"), ("bf16", "gelu_tanh"), ("fp32", "sigmoid")):
+        constants, options = _gate_launch(3584, activation, 1)
+        yield _gate_kernel, _types(_gate_kernel, dtype, constants), constants, options
+    constants, options = _rotation_launch(32)
+    yield _rotation_kernel, _types(_rotation_kernel, "fp32", constants), constants, options
+
+
+# Query heads, key heads, their size, and how much of it is rotated.
+_ROTATED = (
+    ("bf16", (8, 0, 256, 64)), ("bf16", (32, 8, 128, 128)), ("bf16", (4, 1, 512, 512)), ("fp32", (2, 1, 80, 0)),
+)  # fmt: skip
+
+
+def _norm_launch(n_heads: int, width: int) -> _Launch:
+    """A program has about 1024 numbers, 16 bytes of bfloat16 a thread."""
+    block_c = triton.next_power_of_2(width)
+    block_r = max(1, 1024 // block_c)
+    constants = {"n_heads": n_heads, "width": width, "block_r": block_r, "block_c": block_c}
+    return constants, {"num_warps": min(8, max(1, block_r * block_c // 256))}
+
+
+def _rotate_launch(n_heads: int, n_kv_heads: int, width: int, rotary: int, q_normed: bool, k_normed: bool) -> _Launch:
+    block_d = triton.next_power_of_2(width)
+    block_r = max(1, 1024 // block_d)
+    constants = {
+        "n_heads": n_heads, "n_kv_heads": n_kv_heads, "width": width, "rotary": rotary,
+        "q_normed": q_normed and n_heads > 0, "k_normed": k_normed and n_kv_heads > 0,
+        "block_r": block_r, "block_d": block_d,
+    }  # fmt: skip
+    return constants, {"num_warps": max(1, block_r * block_d // 256)}
+
+
+def _rotation_launch(half: int) -> _Launch:
+    """Sines of large angles take long, so that a thread has few of them."""
+    block_h = max(1, triton.next_power_of_2(half))
+    return {"half": half, "block_r": max(1, 256 // block_h), "block_h": block_h}, {"num_warps": 4}
+
+
+def _gate_launch(width: int, activation: str, gate_step: int) -> _Launch:
+    """A program has a piece of one row."""
+    block = next((size for size in (1024, 512) if width % size == 0), min(1024, triton.next_power_of_2(width)))
+    constants = {"width": width, "activation": activation, "gate_step": gate_step, "block": block}
+    return constants, {"num_warps": max(1, block // 256)}
+
+
+def _gate(x: torch.Tensor, gate: torch.Tensor, activation: str) -> torch.Tensor:
+    """activation(gate) * x, both [T, C]."""
+    n_rows, width = x.shape
+    out = torch.empty(n_rows, width, dtype=x.dtype, device=x.device)
+    constants, options = _gate_launch(width, activation, int(gate.stride(1) != 0))
+    if n_rows:
+        _gate_kernel[(n_rows * triton.cdiv(width, constants["block"]),)](
+            x, x.stride(0), gate, gate.stride(0), out, **constants, **options
+        )
+    return out
+
+
+def _dense(x: torch.Tensor) -> torch.Tensor:
+    """The same, with numbers side by side along the last dimension."""
+    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+
+
+def _vectors(x: torch.Tensor) -> tuple[int, int, int]:
+    """How many vectors x [T, C] or [T, H, C] holds, how many of them are a row's, and how long each is."""
+    n_heads = x.shape[1] if x.dim() == 3 else 1
+    return x.shape[0] * n_heads, n_heads, x.shape[-1]
+
+
+def _strides(x: torch.Tensor) -> tuple[int, int]:
+    """From row to row of [T, C] or [T, H, C], and from head to head."""
+    return x.stride(0), x.stride(1) if x.dim() == 3 else 0
+
+
+def _types(kernel: Any, dtype: str, constants: dict[str, Any]) -> dict[str, str]:
+    """The types of a kernel's arguments, told by their names."""
+    kinds = {"x_ptr": f"*{dtype}", "gate_ptr": f"*{dtype}", "out_ptr": f"*{dtype}", "positions_ptr": "*i32"}
+    kinds |= {"eps": "fp32", "scale": "fp32"} | dict.fromkeys(constants, "constexpr")
+    return {name: kinds.get(name, "*fp32" if name.endswith("_ptr") else "i32") for name in kernel.arg_names}
+
+
+@triton.jit
+def _scale_of(x: tl.tensor, eps: tl.tensor, width: tl.constexpr) -> tl.tensor:
+    """1 / sqrt(mean(x^2) + eps) of each row of x, zero behind its width."""
+    return tl.rsqrt(tl.sum(x * x, 1) / width + eps)
+
+
+@triton.jit
+def _weights(
+    pointer: tl.tensor, c: tl.tensor, known: tl.tensor, block_r: tl.constexpr, block_c: tl.constexpr
+) -> tl.tensor:
+    """Numbers c of a weight, zero where not known, as often as a program has rows: a thread loads what it needs, so
+    that nothing is passed around."""
+    at = tl.broadcast_to((pointer + c)[None, :], (block_r, block_c))
+    return tl.load(at, mask=tl.broadcast_to(known[None, :], (block_r, block_c)), other=0.0)
+
+
+@triton.jit
+def _vector_places(stride: tl.tensor, head_stride: tl.tensor, i: tl.tensor, n_heads: tl.constexpr) -> tl.tensor:
+    """Where vectors i of [T, H, C] begin."""
+    row = i // n_heads
+    return row.to(tl.int64) * stride + (i - row * n_heads).to(tl.int64) * head_stride
+
+
+@triton.jit(do_not_specialize=["n_vectors"])
+def _rms_norm_kernel(
+    x_ptr: tl.tensor, x_row: tl.tensor, x_head: tl.tensor, weight_ptr: tl.tensor, out_ptr: tl.tensor,
+    n_vectors: tl.tensor, eps: tl.tensor, weighted: tl.constexpr, n_heads: tl.constexpr, width: tl.constexpr,
+    block_r: tl.constexpr, block_c: tl.constexpr,
+) -> None:  # fmt: skip
+    i, c = tl.program_id(0) * block_r + tl.arange(0, block_r), tl.arange(0, block_c)
+    inside = (i < n_vectors)[:, None] & (c < width)[None, :]
+    at = _vector_places(x_row, x_head, i, n_heads)
+    x = tl.load(x_ptr + at[:, None] + c[None, :], mask=inside, other=0.0).to(tl.float32)
+    weight = 1.0
+    if weighted:  # loaded here, so that both loads wait for memory together
+        weight = _weights(weight_ptr, c, c < width, block_r, block_c)
+    out = x * _scale_of(x, eps, width)[:, None] * weight
+    tl.store(out_ptr + i.to(tl.int64)[:, None] * width + c[None, :], out.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["n_vectors"])
+def _rms_norm_gated_kernel(
+    x_ptr: tl.tensor, x_row: tl.tensor, x_head: tl.tensor, gate_ptr: tl.tensor, gate_row: tl.tensor,
+    gate_head: tl.tensor, weight_ptr: tl.tensor, out_ptr: tl.tensor, n_vectors: tl.tensor, eps: tl.tensor,
+    n_heads: tl.constexpr, width: tl.constexpr, block_r: tl.constexpr, block_c: tl.constexpr,
+) -> None:  # fmt: skip
+    i, c = tl.program_id(0) * block_r + tl.arange(0, block_r), tl.arange(0, block_c)
+    inside = (i < n_vectors)[:, None] & (c < width)[None, :]
+    x_at, gate_at = _vector_places(x_row, x_head, i, n_heads), _vector_places(gate_row, gate_head, i, n_heads)
+    x = tl.load(x_ptr + x_at[:, None] + c[None, :], mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(gate_ptr + gate_at[:, None] + c[None, :], mask=inside, other=0.0).to(tl.float32)
+    weight = _weights(weight_ptr, c, c < width, block_r, block_c)
+    normed = (x * _scale_of(x, eps, width)[:, None]).to(x_ptr.dtype.element_ty).to(tl.float32)
+    out = (weight * normed) * (gate / (1.0 + tl.exp(-gate)))
+    tl.store(out_ptr + i.to(tl.int64)[:, None] * width + c[None, :], out.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["n"])
+def _rotation_kernel(
+    positions_ptr: tl.tensor, frequencies_ptr: tl.tensor, scale: tl.tensor, out_ptr: tl.tensor, n: tl.tensor,
+    half: tl.constexpr, block_r: tl.constexpr, block_h: tl.constexpr,
+) -> None:  # fmt: skip
+    i, h = tl.program_id(0) * block_r + tl.arange(0, block_r), tl.arange(0, block_h)
+    inside = (i < n)[:, None] & (h < half)[None, :]
+    positions = tl.load(positions_ptr + i, mask=i < n, other=0).to(tl.float32)
+    frequencies = tl.load(frequencies_ptr + h, mask=h < half, other=0.0)
+    angles = positions[:, None] * frequencies[None, :]
+    at = out_ptr + i.to(tl.int64)[:, None] * (2 * half) + h[None, :]
+    tl.store(at, tl.cos(angles) * scale, mask=inside)
+    tl.store(at + half, tl.sin(angles) * scale, mask=inside)
+
+
+@triton.jit
+def _head_weights(
+    q_norm_ptr: tl.tensor, k_norm_ptr: tl.tensor, is_q: tl.tensor, d: tl.tensor, known: tl.tensor,
+    q_normed: tl.constexpr, k_normed: tl.constexpr, block_r: tl.constexpr, block_d: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """Numbers d of each head's weight, ones for a kind without."""
+    q, k = 1.0, 1.0
+    if q_normed:
+        q = _weights(q_norm_ptr, d, known, block_r, block_d)
+    if k_normed:
+        k = _weights(k_norm_ptr, d, known, block_r, block_d)
+    return tl.where(is_q[:, None], q, k)
+
+
+@triton.jit(do_not_specialize=["n_vectors"])
+def _rotate_kernel(
+    x_ptr: tl.tensor, x_row: tl.tensor, rotation_ptr: tl.tensor, q_norm_ptr: tl.tensor, k_norm_ptr: tl.tensor,
+    out_ptr: tl.tensor, n_vectors: tl.tensor, eps: tl.tensor, n_heads: tl.constexpr, n_kv_heads: tl.constexpr,
+    width: tl.constexpr, rotary: tl.constexpr, q_normed: tl.constexpr, k_normed: tl.constexpr,
+    block_r: tl.constexpr, block_d: tl.constexpr,
+) -> None:  # fmt: skip
+    half: tl.constexpr = rotary // 2
+    i, d = tl.program_id(0) * block_r + tl.arange(0, block_r), tl.arange(0, block_d)
+    row = i // (n_heads + n_kv_heads)
+    head = i - row * (n_heads + n_kv_heads)
+    is_q = head < n_heads
+    inside = (i < n_vectors)[:, None] & (d < width)[None, :]
+    at = x_ptr + (row.to(tl.int64) * x_row + head * width)[:, None]
+    # All loads come first, so that they wait for memory together.
+    out = tl.load(at + d[None, :], mask=inside, other=0.0).to(tl.float32)
+    if rotary > 0:
+        # Each number's other half, read once more: neighbours of it are a thread's neighbours too.
+        other, turned = (d + half) % rotary, inside & (d < rotary)[None, :]
+        pair = tl.load(at + other[None, :], mask=turned, other=0.0).to(tl.float32)
+        angle = rotation_ptr + row.to(tl.int64)[:, None] * rotary + (d % half)[None, :]
+        cos = tl.load(angle, mask=turned, other=1.0)
+        sin = tl.load(angle + half, mask=turned, other=0.0)
+        sin = tl.where(d < half, -1.0, 1.0)[None, :] * sin
+    if q_normed or k_normed:
+        weight = _head_weights(q_norm_ptr, k_norm_ptr, is_q, d, d < width, q_normed, k_normed, block_r, block_d)
+        if rotary > 0:
+            pair_weight = _head_weights(
+                q_norm_ptr, k_norm_ptr, is_q, other, d < rotary, q_normed, k_normed, block_r, block_d
+            )
+        normed = tl.where(is_q, q_normed, k_normed)
+        scale = tl.where(normed, _scale_of(out, eps, width), 1.0)[:, None]
+        out = out * scale * weight
+        if rotary > 0:
+            pair = pair * scale * pair_weight
+    if rotary > 0:
+        out = out * cos + pair * sin
+    tl.store(out_ptr + i.to(tl.int64)[:, None] * width + d[None, :], out.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _gate_kernel(
+    x_ptr: tl.tensor, x_row: tl.tensor, gate_ptr: tl.tensor, gate_row: tl.tensor, out_ptr: tl.tensor,
+    width: tl.constexpr, activation: tl.constexpr, gate_step: tl.constexpr, block: tl.constexpr,
+) -> None:  # fmt: skip
+    n_blocks: tl.constexpr = (width + block - 1) // block
+    row = (tl.program_id(0) // n_blocks).to(tl.int64)
+    c = (tl.program_id(0) % n_blocks) * block + tl.arange(0, block)
+    x = tl.load(x_ptr + row * x_row + c, mask=c < width, other=0.0).to(tl.float32)
+    gate = tl.load(gate_ptr + row * gate_row + c * gate_step, mask=c < width, other=0.0).to(tl.float32)
+    if activation == "gelu_tanh":  # (1 + tanh(u)) / 2 = sigmoid(2 u), which does not cancel
+        out = gate / (1.0 + tl.exp(-1.5957691216057308 * (gate + 0.044715 * gate * gate * gate))) * x
+    elif activation == "silu":
+        out = gate / (1.0 + tl.exp(-gate)) * x
+    else:
+        out = x / (1.0 + tl.exp(-gate))
+    tl.store(out_ptr + row * width + c, out.to(out_ptr.dtype.element_ty), mask=c < width)

@@ -1,0 +1,383 @@
+"""Attention on CUDA, interpreted where there is none, against its reference in float64."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from random_trees import random_tree
+from triton_device import DEVICE
+
+from ramet.cache.kv import KeyValue
+from ramet.ops.attention import plan as planning
+from ramet.ops.attention import reference
+from ramet.ops.attention import triton as attention
+from ramet.round import Capacity, Queries, Round, Stream, Unit, pack
+from ramet.tree import MAX_ANCESTORS, WHOLE, IntArray, Read, Segment, Tree
+
+PAGE = 16
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
+NO_SLOTS = np.zeros(0, np.int32)
+WORDS = {"every": False, "read": True}
+MODES = [False, True]
+pytestmark = pytest.mark.filterwarnings("ignore:All-NaN slice")  # the interpreter, of rows that are all NaN
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A round with its tensors on the CPU. What no row may see is NaN: unused pages, and what lies behind a context's
+    end. `padding` rows, `reads` and list entries are added to what the device sees."""
+
+    round: Round
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    pages: KeyValue
+    processors: int = 4
+    padding: int = 0
+
+    @property
+    def stream(self) -> Stream:
+        return self.round.on(torch.device("cpu"))
+
+    def queries(self, kind: str) -> Queries:
+        return getattr(self.stream, kind)
+
+    def run(self, kind: str = "every", *, window: int = 0, invariant: bool = False) -> torch.Tensor:
+        """[N, Hq, D], through the kernels, of the true rows."""
+        stream = self._on_device(kind, window, invariant)
+        queries, rows = getattr(stream, kind), self.queries(kind).rows.long()
+        q = padded(self.q[rows], self.padding)
+        q, k, v = (x.to(DEVICE) for x in (q, padded(self.k, self.padding), padded(self.v, self.padding)))
+        pages = KeyValue(self.pages.keys.to(DEVICE), self.pages.values.to(DEVICE))
+        with patch.object(attention, "processors", lambda device: self.processors):
+            found = attention.attention(q, k, v, stream, queries, pages, scale=0.3, window=window)
+        return found[: len(rows)].cpu()
+
+    def _on_device(self, kind: str, window: int, invariant: bool) -> Stream:
+        work = self.plan(kind, window, invariant)
+        if self.padding:
+            room = self.room(kind, window, invariant)
+            assert work.keys() <= room.keys()
+            work = {name: filled(work.get(name, NO_SLOTS), n) for name, n in room.items()}
+        stream = self.round.with_work(work).on(DEVICE)
+        if not self.padding:
+            return stream
+        grown = Queries(padded(getattr(stream, kind).rows, self.padding, 0), getattr(stream, kind).bounds)
+        return replace(stream, positions=padded(stream.positions, self.padding, 0), **{kind: grown})
+
+    def plan(self, kind: str, window: int, invariant: bool) -> dict[str, IntArray]:
+        return planning.plan(self.round, **self._shape(kind, window, invariant))
+
+    def room(self, kind: str, window: int, invariant: bool) -> dict[str, int]:
+        capacity = Capacity(self.round.n_tokens + self.padding, len(self.round["read_rows"]) + self.padding, 0)
+        n_forks = len(self.round["context_forks"])
+        return planning.room(capacity, n_forks=n_forks, **self._shape(kind, window, invariant))
+
+    def _shape(self, kind: str, window: int, invariant: bool) -> dict[str, int | bool]:
+        return {
+            "n_heads": self.q.shape[1], "n_kv_heads": self.k.shape[1], "head_dim": self.q.shape[2], "window": window,
+            "read": WORDS[kind], "invariant": invariant, "processors": self.processors,
+        }  # fmt: skip
+
+    def expected(self, kind: str = "every", *, window: int = 0) -> torch.Tensor:
+        queries = self.queries(kind)
+        q, k, v = self.q[queries.rows.long()].double(), self.k.double(), self.v.double()
+        pages = KeyValue(self.pages.keys.double(), self.pages.values.double())
+        return reference.attention(q, k, v, self.stream, queries, pages, scale=0.3, window=window)
+
+
+def padded(x: torch.Tensor, n: int, value: float = torch.nan) -> torch.Tensor:
+    return torch.cat((x, x.new_full((n, *x.shape[1:]), value)))
+
+
+def filled(x: IntArray, n: int) -> IntArray:
+    assert len(x) <= n
+    return np.concatenate((x, np.zeros(n - len(x), np.int32)))
+
+
+def scene(
+    rng: np.random.Generator,
+    trees: list[Tree],
+    contexts: list[int],
+    *,
+    dtype: torch.dtype = torch.float32,
+    heads: tuple[int, int] = (3, 1),
+    head_dim: int = 16,
+    forks: bool = False,
+    **more: int,
+) -> Scene:
+    """`contexts`: how many rows each tree's roots continue, in pages in random order."""
+    n_pages = [-(-n // PAGE) for n in contexts]
+    order = rng.permutation(sum(n_pages) + 2).astype(np.int32)
+    units, at = [], 0
+    pages = torch.full((2, len(order), PAGE, heads[1], head_dim), torch.nan, dtype=dtype)
+    flat = pages.view(2, -1, heads[1], head_dim)
+    for tree, n, n_own in zip(trees, contexts, n_pages, strict=True):
+        own = order[at : at + n_own]
+        at += n_own
+        slots = (own[:, None].astype(np.int64) * PAGE + np.arange(PAGE)).ravel()[:n]
+        flat[:, torch.from_numpy(slots)] = normal(rng, 2, n, heads[1], head_dim).to(dtype)
+        begun = np.unique(np.append(0, rng.integers(0, n, 4))) if forks and n else np.zeros(1)
+        continues = n > 0 and int((tree.parents < 0).sum()) == 1 and bool(rng.integers(2))
+        units.append(Unit(tree, own, n, NO_SLOTS, begun.astype(np.int32), continues))
+    packed = pack(units)
+    merged = normal(rng, packed.n_tokens, heads[0] + 2 * heads[1], head_dim).to(dtype)
+    q, k, v = merged.split([heads[0], heads[1], heads[1]], 1)
+    return Scene(packed, q, k, v, KeyValue(pages[0], pages[1]), **more)
+
+
+def normal(rng: np.random.Generator, *shape: int) -> torch.Tensor:
+    return torch.from_numpy(rng.standard_normal(shape, np.float32))
+
+
+def chain(*lengths: int, block: int = 1) -> Tree:
+    """One segment below another, the last with two more siblings; some rows of each are read."""
+    segments = [
+        Segment(np.zeros(n, np.int32), i - 1, block, [Read([1], -1), Read([1], n // 2)]) for i, n in enumerate(lengths)
+    ]
+    for n in (12, 1):
+        segments.append(Segment(np.zeros(n, np.int32), len(lengths) - 2, block, [Read([1])]))
+    return Tree.of(segments)
+
+
+def assert_close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
+    assert found.dtype == dtype
+    assert bool(found.isfinite().all())
+    error = float((found.double() - expected).abs().max() / expected.abs().max())
+    assert error < TOLERANCE[dtype]
+
+
+def check(given: Scene, windows: tuple[int, ...] = (0,), invariant: bool = False) -> None:
+    for window, kind in itertools.product(windows, WORDS):
+        found = given.run(kind, window=window, invariant=invariant)
+        assert_close(found, given.expected(kind, window=window), given.q.dtype)
+
+
+@pytest.mark.parametrize("invariant", MODES)
+@pytest.mark.parametrize("seed", range(5))
+def test_random_trees_in_one_round(seed: int, invariant: bool) -> None:
+    rng = np.random.default_rng(seed)
+    trees = [random_tree(rng, vocab_size=9, max_segments=4, blocks=(1, 4, 32, WHOLE)) for _ in range(2)]
+    heads = [(1, 1), (3, 1), (8, 2), (4, 4), (9, 3)][seed]
+    given = scene(
+        rng, trees, [0, int(rng.integers(1, 150))], dtype=[torch.float32, torch.bfloat16][seed % 2], heads=heads,
+        head_dim=[16, 64][seed % 2], forks=True, padding=seed % 3 * 5,
+    )  # fmt: skip
+    check(given, ([0, 1, 24][seed % 3],), invariant)
+
+
+@pytest.mark.parametrize("n", [1, 65])
+@pytest.mark.parametrize("block", [1, 32, WHOLE])
+def test_odd_sizes(n: int, block: int) -> None:
+    given = scene(np.random.default_rng(n), [chain(n, 7, n, block=block)], [n], heads=(1, 1))
+    window = 40 if block == 32 else 0
+    assert_close(given.run(window=window), given.expected(window=window), torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("head_dim", [16, 48, 80, 128, 256, 512])
+def test_head_sizes(head_dim: int, dtype: torch.dtype) -> None:
+    given = scene(np.random.default_rng(3), [chain(20, 9)], [33], dtype=dtype, heads=(4, 2), head_dim=head_dim)
+    assert_close(given.run(), given.expected(), dtype)
+
+
+@pytest.mark.parametrize("heads", [(9, 3), (24, 4), (71, 1)])
+def test_heads_that_share_keys(heads: tuple[int, int]) -> None:
+    given = scene(np.random.default_rng(4), [chain(3, 5)], [50], heads=heads)
+    assert_close(given.run(), given.expected(), torch.float32)
+
+
+@pytest.mark.parametrize("invariant", MODES)
+def test_four_ancestors_below_a_context(invariant: bool) -> None:
+    given = scene(np.random.default_rng(5), [chain(5, 64, 1, 17, 66)], [81], heads=(1, 1), forks=True)
+    assert_close(given.run(invariant=invariant), given.expected(), torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_wide_tiles_beside_narrow_ones(dtype: torch.dtype) -> None:
+    given = scene(np.random.default_rng(1), [chain(150, 40)], [30], dtype=dtype, heads=(2, 1), processors=1, padding=3)
+    lists = given.plan("every", 0, False)
+    assert [int(lists[name][0]) for name in lists if "items" in name] == [3, 3]
+    assert_close(given.run(), given.expected(), dtype)
+
+
+@pytest.fixture
+def short_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles are worth parting, and paths are parted, at lengths that tests can afford."""
+    monkeypatch.setattr(planning, "_MIN_BLOCKS", 2)
+    for module in (planning, attention):
+        monkeypatch.setattr(module, "SPAN", 192)
+
+
+@pytest.mark.parametrize("window", [0, 600])
+@pytest.mark.parametrize("invariant", MODES)
+def test_few_rows_over_many_keys(short_spans: None, invariant: bool, window: int) -> None:
+    """Some tiles in pieces, others not, and with a window that hides parts of them."""
+    given = scene(
+        np.random.default_rng(6), [chain(30, 3), chain(5)], [700, 0], dtype=torch.bfloat16, forks=True, processors=24,
+        padding=7,
+    )  # fmt: skip
+    joins = next(value for name, value in given.plan("read", window, invariant).items() if name.endswith("joins"))
+    assert int(joins[0]) >= 3
+    check(given, (window,), invariant)
+
+
+def test_paths_of_many_spans_in_one_program(short_spans: None) -> None:
+    """More rows than pieces of the machine: what is joined is joined by the programs themselves."""
+    given = scene(np.random.default_rng(7), [chain(300, 3)], [200], heads=(2, 2), forks=True, processors=1)
+    joins = next(v for name, v in given.plan("every", 0, True).items() if name.endswith("joins"))
+    assert int(joins[0]) == 0
+    assert_close(given.run(invariant=True), given.expected(), torch.float32)
+    assert_close(given.run(window=90, invariant=True), given.expected(window=90), torch.float32)
+
+
+def test_a_tile_in_several_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in float32 on a card, where a program takes fewer rows and keys than the lists say."""
+    small = attention.Tile(16, 16, 4, 1)
+    monkeypatch.setattr(attention, "choose_tile", lambda *_: small)
+    monkeypatch.setattr(planning, "_MIN_BLOCKS", 2)
+    given = scene(np.random.default_rng(8), [chain(9, 12)], [150], heads=(3, 1), processors=16)
+    check(given)
+
+
+def test_large_scores() -> None:
+    """Scores up to some thousands, exact in float32: the weights of most keys vanish, wherever the largest lies."""
+    given = scene(np.random.default_rng(7), [chain(90, 20)], [100], heads=(2, 2))
+    given.q[:] = given.q.mul(8).round() / 8
+    given.k[:] = given.k.mul(8).round()
+    given.pages.keys[:] = given.pages.keys.mul(8).round()
+    given.k[:50] *= 128
+    given.k[70:] *= -128
+    assert_close(given.run(), given.expected(), torch.float32)
+
+
+def test_nan_reaches_those_who_see_it_and_nobody_else() -> None:
+    given = scene(np.random.default_rng(11), [chain(40, 30), chain(50, 8)], [0, 33], heads=(1, 1))
+    n = int(given.stream.starts[4])
+    given.v[20] = torch.nan
+    bad = given.run().isnan().flatten(1)
+    assert bool(bad[40:n].all())
+    assert not bool(bad[n:].any())
+    given.v[20], given.k[20] = 0.0, torch.nan
+    bad = given.run().isnan().flatten(1)
+    assert bool(bad[20:n].all())
+    assert not bool(bad[n:].any())
+    assert not bool(bad[:20].any())
+
+
+def test_a_round_without_reads() -> None:
+    given = scene(np.random.default_rng(9), [Tree.of([Segment(np.zeros(9, np.int32))])], [0], padding=2)
+    assert len(given.run("read")) == 0
+    assert_close(given.run(), given.expected(), torch.float32)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Segments below one another, and the tensors of their rows."""
+
+    lengths: list[int]
+    blocks: list[int]
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+
+    @classmethod
+    def random(cls, rng: np.random.Generator, lengths: list[int], blocks: list[int], dtype: torch.dtype) -> Chain:
+        merged = normal(rng, sum(lengths), 5, 32).mul(2).to(dtype)
+        return cls(lengths, blocks, *merged.split([3, 1, 1], 1))
+
+    @property
+    def starts(self) -> list[int]:
+        return [sum(self.lengths[:i]) for i in range(len(self.lengths))]
+
+    def cuts(self, rng: np.random.Generator, n: int) -> list[int]:
+        """Some positions at which rows can be told apart in time: not within a block."""
+        allowed = [
+            start + j
+            for start, length, block in zip(self.starts, self.lengths, self.blocks, strict=True)
+            for j in range(length)
+            if j == 0 or (start + j) % block == 0
+        ]
+        return sorted({int(c) for c in rng.choice(allowed, n)} - {0})
+
+    def tree(self, begin: int, end: int) -> Tree:
+        """Rows [begin, end), some of them read, and a sibling behind them that is not of the chain."""
+        segments: list[Segment] = []
+        for start, length, block in zip(self.starts, self.lengths, self.blocks, strict=True):
+            n = min(start + length, end) - max(start, begin)
+            if n > 0:
+                reads = [Read([1], row) for row in {0, n // 2, n - 1}]
+                segments.append(Segment(np.zeros(n, np.int32), len(segments) - 1, block, reads))
+        return Tree.of([*segments, Segment(np.zeros(9, np.int32), 0)])
+
+    def scene(self, rng: np.random.Generator, begin: int, end: int, page: int, **more: int) -> Scene:
+        """Rows [begin, end) in a round behind another unit; the rows before them in pages. All else is NaN."""
+        before = [start for start in self.starts if start < begin]
+        n_pages = -(-begin // page)
+        own = rng.permutation(n_pages + 2).astype(np.int32)[:n_pages]
+        held = Unit(
+            self.tree(begin, end), own, begin, forks=np.array(before or [0], np.int32),
+            continues=begin > 0 and begin not in self.starts,
+        )  # fmt: skip
+        packed = pack([Unit(chain(7, 3)), held])
+        pages = torch.full((2, n_pages + 2, page, *self.k.shape[1:]), torch.nan, dtype=self.k.dtype)
+        slots = torch.from_numpy((own[:, None].astype(np.int64) * page + np.arange(page)).ravel()[:begin])
+        pages.view(2, -1, *self.k.shape[1:])[:, slots] = torch.stack((self.k[:begin], self.v[:begin]))
+        rows = slice(N_OTHER, N_OTHER + end - begin)
+        q, k, v = (x.new_full((packed.n_tokens, *x.shape[1:]), torch.nan) for x in (self.q, self.k, self.v))
+        q[rows], k[rows], v[rows] = self.q[begin:end], self.k[begin:end], self.v[begin:end]
+        return Scene(packed, q, k, v, KeyValue(pages[0], pages[1]), **more)
+
+
+N_OTHER = chain(7, 3).n_tokens
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("seed", range(3))
+def test_bits_do_not_depend_on_how_a_path_was_cut(short_spans: None, seed: int, dtype: torch.dtype) -> None:
+    """In one piece, in chunks through pages, resumed at forks and between them, on small machines and on large."""
+    rng = np.random.default_rng(100 + seed)
+    lengths = [int(rng.choice([1, 5, 40, 64, 65, 130])) for _ in range(int(rng.integers(2, MAX_ANCESTORS + 2)))]
+    given = Chain.random(rng, lengths, [int(rng.choice([1, 1, 4, 32, WHOLE])) for _ in lengths], dtype)
+    n, window = sum(lengths), [0, 100, 0][seed]
+    whole = given.scene(rng, 0, n, 1, processors=1).run(window=window, invariant=True)[N_OTHER : N_OTHER + n]
+    assert bool(whole.isfinite().all())
+    for begin, end in itertools.pairwise([0, *given.cuts(rng, 2), n]):
+        one = given.scene(rng, begin, end, int(rng.choice([1, 7, 16, 64])), processors=[1, 64][begin % 2])
+        every = one.run(window=window, invariant=True)
+        assert torch.equal(every[N_OTHER : N_OTHER + end - begin], whole[begin:end])
+        rows = one.queries("read").rows.long()
+        mine = (rows >= N_OTHER) & (rows < N_OTHER + end - begin)
+        read = one.run("read", window=window, invariant=True)
+        assert int(mine.sum()) > 0
+        assert torch.equal(read[mine], whole[begin:end][rows[mine] - N_OTHER])
+
+
+@pytest.mark.parametrize("processors", [1, 64])
+def test_bits_of_long_paths_depend_on_neither_cuts_nor_load(short_spans: None, processors: int) -> None:
+    """A path of several spans, walked by one program or in pieces; also where tiles are wide."""
+    rng = np.random.default_rng(12)
+    given = Chain.random(rng, [230, 30, 310, 5], [1, 1, 4, 1], torch.bfloat16)
+    whole = given.scene(rng, 0, 575, 16, processors=1).run(invariant=True)[N_OTHER : N_OTHER + 575]
+    for begin, end in ((229, 268), (560, 575)):
+        found = given.scene(rng, begin, end, 16, processors=processors).run(invariant=True)
+        assert torch.equal(found[N_OTHER : N_OTHER + end - begin], whole[begin:end])
+
+
+def test_keeps_rows_in_pages() -> None:
+    rng = np.random.default_rng(14)
+    merged = normal(rng, 30, 6, 48).to(DEVICE)
+    k, v = merged.split([3, 3], 1)
+    pages = KeyValue(*torch.full((2, 4, PAGE, 3, 48), torch.nan, device=DEVICE))
+    rows, slots = (torch.tensor(x, dtype=torch.int32) for x in ([3, 4, 29, 0, 0], [17, 63, 0, -1, -1]))
+    stream = pack([Unit(Tree.of([Segment(np.zeros(30, np.int32))]))]).on(DEVICE)
+    attention.keep(pages, k, v, replace(stream, kept_rows=rows.to(DEVICE), kept_slots=slots.to(DEVICE)))
+    for kept, source in ((pages.keys, k), (pages.values, v)):
+        flat = kept.view(-1, 3, 48)
+        assert torch.equal(flat[[17, 63, 0]], source[[3, 4, 29]])
+        assert int(flat.isfinite().all(-1).all(-1).sum()) == 3

@@ -1,0 +1,184 @@
+"""Rounds packed and planned by compiled code are those of the plain code, to the last number."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from random_trees import random_tree
+from triton_device import DEVICE  # before anything that imports triton
+
+from ramet.ops import choose, native
+from ramet.ops.attention import plan as attention
+from ramet.ops.conv import plan as conv
+from ramet.ops.gated_delta import plan as gated_delta
+from ramet.ops.head import triton as head
+from ramet.ops.native import plan as compiled
+from ramet.ops.native.pack import pack
+from ramet.ops.planning import Plans
+from ramet.round import Round, Unit
+from ramet.round import pack as plain_pack
+from ramet.tree import WHOLE, IntArray, Read, Segment, Tree
+
+PLAIN: dict[str, Callable[..., dict[str, IntArray]]] = {
+    "attention": attention.plan, "gated_delta": gated_delta.plan, "conv": conv.plan, "head": head.plan,
+}  # fmt: skip
+PAGE = 16
+NONE = np.zeros(0, np.int32)
+HEADS = [(1, 1, 16), (3, 1, 64), (8, 2, 256), (16, 4, 256), (32, 8, 128), (8, 1, 512), (9, 3, 64), (71, 1, 64)]
+
+
+@pytest.fixture
+def library() -> native.Library:
+    found = native.library()
+    if found is None:
+        pytest.skip(f"no compiled code here: {native.status()[1]}")
+    return found
+
+
+def random_units(rng: np.random.Generator, n: int, max_length: int, max_context: int) -> list[Unit]:
+    """Trees of all kinds: with and without a context of several segments, that their root may continue; rows and
+    states kept or not; rows read several times, in any order, or never."""
+    units, slots = [], iter(rng.permutation(1000).tolist())
+    for _ in range(n):
+        blocks = [(1,), (1, 4, 32, WHOLE)][int(rng.integers(2))]
+        n_segments = int(rng.integers(1, 12))
+        tree = random_tree(rng, vocab_size=99, max_length=max_length, max_segments=n_segments, blocks=blocks)
+        tree = replace(tree, normalize=rng.random(len(tree.read_rows)) < 0.5)
+        if rng.random() < 0.2:  # nothing of it is read
+            tree = Tree.of([Segment(rng.integers(0, 9, int(rng.integers(1, max_length + 1))))])
+        n_context = int(rng.integers(1, max_context)) if rng.random() < 0.6 else 0
+        forks = np.unique(np.append(0, rng.integers(0, max(1, n_context), int(rng.integers(5)))))
+        continues = n_context > 0 and int((tree.parents < 0).sum()) == 1 and rng.random() < 0.5
+        rows = np.sort(rng.choice(tree.n_tokens, int(rng.integers(0, min(5, tree.n_tokens + 1))), replace=False))
+        units.append(
+            Unit(
+                tree,
+                context=rng.integers(0, 500, -(-n_context // PAGE)).astype(np.int32),
+                n_context=n_context,
+                slots=rng.integers(0, 500, int(rng.integers(0, tree.n_tokens + 1))).astype(np.int32),
+                forks=forks.astype(np.int32) if n_context else np.zeros(1, np.int32),
+                continues=continues,
+                state=next(slots) if n_context else -1,
+                leaves=np.array([(row, next(slots)) for row in rows], np.int32).reshape(-1, 2),
+            )
+        )
+    return units
+
+
+def branches(n_state: int, n: int, n_each: int) -> Unit:
+    below = (Segment(np.zeros(n_each, np.int32), 0, 1, [Read([1, 2])]) for _ in range(n))
+    return Unit(Tree.of([Segment(np.zeros(n_state, np.int32)), *below]))
+
+
+def rounds(rng: np.random.Generator) -> Iterator[list[Unit]]:
+    for n, length, context in (
+        (1, 1, 2), (1, 40, 200), (3, 40, 200), (9, 9, 70), (2, 400, 3000), (1, 5, 20000), (2, 90, 20000),
+    ):  # fmt: skip
+        for _ in range(4):
+            yield random_units(rng, n, length, context)
+    yield [branches(1, 1, 1)]
+    yield [branches(200, 64, 12)]
+    yield [branches(3000, 5, 60), branches(70, 30, 33)]
+
+
+def how(rng: np.random.Generator) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Which lists: of attention several kinds in one call, that share what they have in common."""
+    yield "head", {}
+    yield "conv", {"width": int(rng.integers(1, 6))}
+    yield "gated_delta", {"processors": 132}
+    processors = int(rng.choice([1, 4, 24, 132]))
+    for _ in range(6):
+        n_heads, n_kv_heads, head_dim = HEADS[int(rng.integers(len(HEADS)))]
+        yield "attention", {
+            "n_heads": n_heads, "n_kv_heads": n_kv_heads, "head_dim": head_dim, "processors": processors,
+            "window": int(rng.choice([0, 0, 1, 24, 512])), "read": bool(rng.integers(2)),
+            "invariant": bool(rng.integers(2)),
+        }  # fmt: skip
+
+
+def assert_same_lists(library: native.Library, packed: Round, asked: list[tuple[str, dict[str, Any]]]) -> None:
+    found = compiled.Lists(library, [compiled.task(op, args) for op, args in asked])(packed)
+    expected = {name: value for op, args in asked for name, value in PLAIN[op](packed, **args).items()}
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name].dtype == np.int32
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("multiple", [1, 16])
+@pytest.mark.parametrize("seed", range(6))
+def test_packing(library: native.Library, seed: int, multiple: int) -> None:
+    for units in rounds(np.random.default_rng(seed)):
+        found, expected = pack(units, multiple), plain_pack(units, multiple)
+        assert found.spans == expected.spans
+        np.testing.assert_array_equal(found.data, expected.data)
+        np.testing.assert_array_equal(found.unit_reads, expected.unit_reads)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lists(library: native.Library, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for units in rounds(rng):
+        assert_same_lists(library, plain_pack(units), list(how(rng)))
+
+
+@pytest.mark.parametrize("invariant", [False, True])
+@pytest.mark.parametrize("window", [0, 700])
+def test_tiles_in_pieces(library: native.Library, invariant: bool, window: int) -> None:
+    """The longest tiles of a few rows over many keys are parted; with more rows none are."""
+    rng = np.random.default_rng(5)
+    shape: dict[str, Any] = {"n_heads": 8, "n_kv_heads": 2, "head_dim": 256, "processors": 132}
+    shape |= {"window": window, "invariant": invariant}
+    long, short = [*random_units(rng, 1, 9, 2), _behind(9000, 5)], [branches(40, 300, 3)]
+    for units, read in itertools.product((long, short), (False, True)):
+        packed, asked = plain_pack(units), [("attention", shape | {"read": read})]
+        joins = next(v for k, v in attention.plan(packed, **asked[0][1]).items() if k.endswith("joins"))
+        assert window > 0 or (int(joins[0]) > 0) == (units is long)
+        assert_same_lists(library, packed, asked)
+
+
+@pytest.mark.parametrize(("n_rows", "n_joins"), [(12, 1), (16, 0)])
+def test_no_more_pieces_than_there_is_room_for_sums(library: native.Library, n_rows: int, n_joins: int) -> None:
+    shape = {"n_heads": 8, "n_kv_heads": 1, "head_dim": 128, "window": 0, "read": False}
+    packed = plain_pack([_behind(20000, n_rows), branches(40, 3, 20)])
+    asked = [("attention", shape | {"invariant": True, "processors": 4})]
+    joins = next(v for k, v in attention.plan(packed, **asked[0][1]).items() if k.endswith("joins"))
+    assert int(joins[0]) == n_joins
+    assert_same_lists(library, packed, asked)
+
+
+def _behind(n_context: int, n_rows: int) -> Unit:
+    tree = Tree.of([Segment(np.zeros(n_rows, np.int32), reads=[Read([1])])])
+    return Unit(tree, np.arange(-(-n_context // PAGE), dtype=np.int32), n_context, forks=np.array([0, 4000], np.int32))
+
+
+def test_spans_of_other_lengths(library: native.Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plain code's constants are the compiled code's."""
+    monkeypatch.setattr(attention, "_MIN_BLOCKS", 2)
+    monkeypatch.setattr(attention, "SPAN", 192)
+    rng = np.random.default_rng(9)
+    for units in rounds(rng):
+        assert_same_lists(library, plain_pack(units), [x for x in how(rng) if x[0] == "attention"])
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_plans_part_what_is_recorded_from_what_is_not(monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
+    if not there:
+        monkeypatch.setattr("ramet.ops.planning.library", lambda: None)
+        monkeypatch.setattr("ramet.ops.native.pack.library", lambda: None)
+    planning = choose(DEVICE, dict.fromkeys(PLAIN, "triton")).planning
+    heads = {"n_heads": 2, "n_kv_heads": 1, "head_dim": 16, "window": 0}
+    kinds = planning.head() | planning.recurrent(4) | planning.attention(**heads, read=True)
+    planners = list(kinds.values())
+    packed = pack([branches(30, 3, 5)])
+    work, loose = Plans(planners)(packed)
+    for found, inside in ((work, True), (loose, False)):
+        expected = {k: v for p in planners if p.inside is inside for k, v in p.plan(packed).items()}
+        assert {k: v.tolist() for k, v in found.items()} == {k: v.tolist() for k, v in expected.items()}
+    assert {name.split("/")[0] for name in loose} == {"head"}
+    assert Plans([])(packed) == ({}, {})
