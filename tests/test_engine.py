@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from ramet.engine.engine import MAX_FAILURES, Engine
+from ramet.engine.runner import Flight
 from ramet.engine.scheduler import Batch
 from ramet.engine.settings import EngineSettings
 from ramet.errors import Cancelled, EngineFault, InvalidRequest, Overloaded, RequestTooLong
@@ -42,13 +44,13 @@ def tree(n: int = 20, seed: int = 0) -> Tree:
 
 def hold(engine: Engine) -> threading.Event:
     """Keep the engine's thread in its next round until the event is set."""
-    free, run = threading.Event(), engine._runner.run
+    free, launch = threading.Event(), engine._runner.launch
 
-    def waiting(batch: Batch) -> list[Reads]:
+    def waiting(batch: Batch) -> Flight:
         free.wait(30)
-        return run(batch)
+        return launch(batch)
 
-    engine._runner.run = waiting  # type: ignore[method-assign]
+    engine._runner.launch = waiting  # type: ignore[method-assign]
     return free
 
 
@@ -180,16 +182,19 @@ def test_cancelling_the_awaiting_task_cancels_the_work(engine: Engine) -> None:
     assert engine.stats()["cancelled_total"] == 1
 
 
-def poison(engine: Engine, token: int) -> None:
+POISONED = RuntimeError("poisoned")
+
+
+def poison(engine: Engine, token: int, error: Exception = POISONED) -> None:
     """A pass with this token in it raises."""
-    run = engine._runner.run
+    launch = engine._runner.launch
 
-    def failing(batch: Batch) -> list[Reads]:
+    def failing(batch: Batch) -> Flight:
         if any(token in unit.tree.tokens for unit in batch.units):
-            raise RuntimeError("poisoned")
-        return run(batch)
+            raise error
+        return launch(batch)
 
-    engine._runner.run = failing  # type: ignore[method-assign]
+    engine._runner.launch = failing  # type: ignore[method-assign]
 
 
 def test_a_request_that_fails_harms_no_other_of_its_round(engine: Engine) -> None:
@@ -214,6 +219,29 @@ def test_an_engine_whose_rounds_keep_failing_is_broken_and_hangs_nobody(engine: 
             engine.submit(bad).result(30)
     assert engine.fault is not None
     with pytest.raises(EngineFault):
+        engine.submit(tree())
+
+
+def test_a_request_for_which_memory_is_lacking_fails_alone(engine: Engine) -> None:
+    poison(engine, 7, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB"))
+    bad = Tree.of([Segment([7, 8], reads=[Read([1])])])
+    for _ in range(MAX_FAILURES + 1):
+        with pytest.raises(EngineFault, match=r"2 tokens needs more .* allocate 3 GiB; a smaller cache_bytes or max_r"):
+            engine.submit(bad).result(30)
+    assert engine.fault is None
+    assert np.isfinite(engine.submit(tree()).result(30).logits).all()
+
+
+def test_a_fault_of_the_device_breaks_the_engine_at_once_and_hangs_nobody(engine: Engine) -> None:
+    poison(engine, 7, torch.AcceleratorError("CUDA error: an illegal memory access was encountered"))
+    free = hold(engine)
+    futures = [engine.submit(Tree.of([Segment([1, 7, i], reads=[Read([1])])])) for i in (3, 5, 4)]
+    free.set()
+    for future in futures:
+        with pytest.raises(EngineFault, match="started anew: CUDA error"):
+            future.result(30)
+    assert isinstance(engine.fault, EngineFault)
+    with pytest.raises(EngineFault, match="started anew"):
         engine.submit(tree())
 
 

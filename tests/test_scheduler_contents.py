@@ -7,7 +7,7 @@ changes the answer.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -214,10 +214,12 @@ class Load:
     jobs: list[Job] = field(default_factory=list)
     n_done: int = 0
     n_joined: int = 0
+    flights: deque[tuple[Batch, list[Reads] | None]] = field(default_factory=deque)
     _trunk: tuple[IntArray, int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.rng = rng = np.random.default_rng(self.seed)
+        self.depth = 1 + self.seed % 2  # rounds under way at once
         self.limit = int(rng.choice([12, 20, 32, 64]))
         recurrent = self.seed % 3 > 0
         self.grain = (8 if self.seed % 3 == 2 else PAGE) if recurrent else 1
@@ -243,18 +245,26 @@ class Load:
             self.jobs[int(self.rng.integers(len(self.jobs)))].future.cancel()
 
     def step(self, *, fails: bool = False) -> None:
-        """A turn of the engine's loop."""
+        """A turn of the engine's loop. One that fails does so when its results are due."""
         self.scheduler.cancelled()
         if not len(self.scheduler):
             return
         batch = self.scheduler.next()
-        assert batch.units, "no work for those that wait"
-        assert sum(unit.tree.n_tokens for unit in batch.units) == batch.n_tokens <= self.limit
-        self.n_joined += sum(len(shares) - 1 for shares in batch.shares)
-        if fails:
+        assert batch.units or self.flights, "no work for those that wait"
+        if batch.units:
+            assert sum(unit.tree.n_tokens for unit in batch.units) == batch.n_tokens <= self.limit
+            self.n_joined += sum(len(shares) - 1 for shares in batch.shares)
+            self.flights.append((batch, None if fails else self.device.run(batch)))
+            if fails:
+                self.device.spoil(batch)
+        if len(self.flights) == self.depth or not batch.units:
+            self._land(*self.flights.popleft())
+
+    def _land(self, batch: Batch, results: list[Reads] | None) -> None:
+        if results is None:
             self._fail(batch)
             return
-        for job in self.scheduler.commit(batch, self.device.run(batch)):
+        for job in self.scheduler.commit(batch, results):
             assert job.reads.logits.tolist() == alone(job)
             assert job.n_cached % max(self.grain, PAGE) == 0
             self.n_done += 1
@@ -271,7 +281,6 @@ class Load:
             assert node.state < 0 or self.device.states[node.state] == last.path
 
     def _fail(self, batch: Batch) -> None:
-        self.device.spoil(batch)
         jobs = batch.jobs
         self.scheduler.drop(jobs, batch)
         if len(jobs) == 1:

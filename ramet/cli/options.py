@@ -37,7 +37,7 @@ ENGINE_OPTIONS = (
         "--cache-bytes",
         type=click.IntRange(min=1),
         help="Device memory for keys, values and recurrent states, of running requests and of states that may come "
-        "again.  [default: an eighth of the memory, 1 GiB at most]",
+        "again.  [default: an eighth of the memory, at most 1 GiB on a CPU, 4 GiB on a GPU]",
     ),
     click.option(
         "--memory-cache-bytes",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from concurrent.futures import Future, InvalidStateError
 from pathlib import Path
@@ -18,8 +18,8 @@ import torch
 from ramet.decide.decider import Decider, Plan
 from ramet.decide.settings import settings_for
 from ramet.engine.cache import Cache
-from ramet.engine.load import load_model, open_known
-from ramet.engine.runner import Runner
+from ramet.engine.load import load_model, open_known, runner_for
+from ramet.engine.runner import Flight
 from ramet.engine.scheduler import Batch, Job, Scheduler
 from ramet.engine.settings import EngineSettings
 from ramet.errors import Cancelled, CheckpointError, EngineFault, InvalidRequest, Overloaded, RequestTooLong
@@ -45,7 +45,7 @@ class Engine:
         self._cache = Cache.allocate(model, settings)
         if settings.max_round_tokens < self._cache.grain:
             raise InvalidRequest(f"must be at least {self._cache.grain} for this model", field="max_round_tokens")
-        self._runner = Runner(model, self._cache.store)
+        self._runner = runner_for(model, self._cache.store, settings)
         self._scheduler = Scheduler(self._cache.pages, settings.max_round_tokens, self._cache.grain)
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
         self._counts = Counter(requests=0, rounds=0, tokens=0, cancelled=0, failed_rounds=0)  # no key comes later
@@ -219,30 +219,47 @@ class Engine:
             raise RequestTooLong(f"a block, whose rows run together, has more than {widest} (max_round_tokens)")
 
     def _loop(self) -> None:
-        """Rounds, until closed: admit, pack, run, read, commit."""
+        """Rounds, until closed: admit, pack, run, read, commit. While one runs the next is packed and sent, where the
+        device allows for it."""
+        flights: deque[Flight] = deque()
         try:
-            while not self._closed:
-                self._admit(wait=len(self._scheduler) == 0)
-                self._scheduler.cancelled()
-                batch = self._scheduler.next()
+            while not self._closed or flights:
+                batch = self._next(idle=not flights)
                 if batch.units:
-                    self._round(batch)
-                elif len(self._scheduler):
+                    self._launch(batch, flights)
+                elif not flights and len(self._scheduler):
                     raise EngineFault("the scheduler found no work for the requests that wait")
+                if flights and (len(flights) == self._runner.depth or not batch.units):
+                    self._land(flights.popleft())
+                if self.fault is not None:
+                    flights.clear()
             self._fail_all(Cancelled("the engine was closed"))
         except Exception as error:  # a fault outside a pass: nobody may be left hanging
             with self._lock:
                 self.fault = EngineFault(f"the engine's loop failed: {type(error).__name__}: {error}")
             self._fail_all(self.fault)
 
-    def _round(self, batch: Batch) -> None:
-        started = time.perf_counter()
+    def _next(self, *, idle: bool) -> Batch:
+        """What is to run next, of all that has arrived; none once the engine is closed."""
+        if self._closed:
+            return Batch()
+        self._admit(wait=idle and len(self._scheduler) == 0)
+        self._scheduler.cancelled()
+        return self._scheduler.next()
+
+    def _launch(self, batch: Batch, flights: deque[Flight]) -> None:
         try:
-            results = self._runner.run(batch)
+            flights.append(self._runner.launch(batch))
         except Exception as error:  # whatever a pass raises must neither end the thread nor fail a neighbour
             self._recover(batch, error)
+
+    def _land(self, flight: Flight) -> None:
+        try:
+            results, seconds = flight.wait()
+        except Exception as error:  # a device reports late
+            self._recover(flight.batch, error)
         else:
-            self._commit(batch, results, time.perf_counter() - started)
+            self._commit(flight.batch, results, seconds)
 
     def _admit(self, *, wait: bool) -> None:
         """Take what has arrived; with `wait`, not before something has."""
@@ -270,24 +287,36 @@ class Engine:
         jobs = batch.jobs
         self._scheduler.drop(jobs, batch)
         self._counts["failed_rounds"] += 1
+        if isinstance(error, torch.AcceleratorError):  # the device's context is lost, with all that it held
+            self._break(jobs, error)
+            return
+        if isinstance(error, torch.OutOfMemoryError):
+            torch.cuda.empty_cache()
         if len(jobs) > 1:
             for job in jobs:
                 job.restart(alone=True)
                 self._scheduler.add(job)
             return
-        fault = EngineFault(f"a round failed: {type(error).__name__}: {error}")
-        fault.__cause__ = error
+        fault = _fault(jobs[0], error)
         _settle(jobs[0], fault)
-        self._n_failures += 1
+        self._n_failures += not isinstance(error, torch.OutOfMemoryError)  # smaller requests may well fit
         if self._n_failures >= MAX_FAILURES:
             self.fault = fault
             self._fail_all(fault)
 
+    def _break(self, jobs: list[Job], error: Exception) -> None:
+        """The engine has failed for good: all who wait are told, and nobody is taken in any more."""
+        fault = EngineFault(f"the device failed, and the engine must be started anew: {error}")
+        fault.__cause__ = error
+        with self._lock:
+            self.fault = fault
+        for job in jobs:
+            _settle(job, fault)
+        self._fail_all(fault)
+
     def _fail_all(self, error: Exception) -> None:
         self._admit(wait=False)
-        jobs = [*self._scheduler.waiting, *self._scheduler.running]
-        self._scheduler.drop(jobs)
-        for job in jobs:
+        for job in self._scheduler.abandon():
             _settle(job, error)
 
     def _decision(self, plan: Plan, job: Job, reads: Reads, started: float) -> Decision:
@@ -300,6 +329,17 @@ class Engine:
             total_ms=(now - started) * 1e3,
         )
         return Decision(model=self.name, answers=plan.answers(reads), usage=usage, x_timing=timing)
+
+
+def _fault(job: Job, error: Exception) -> EngineFault:
+    """What a request whose own round failed is told."""
+    if isinstance(error, torch.OutOfMemoryError):
+        what = f"a round of {job.tree.n_tokens} tokens needs more of the device's memory than is free"
+        fault = EngineFault(f"{what}: {error}; a smaller cache_bytes or max_round_tokens leaves more of it")
+    else:
+        fault = EngineFault(f"a round failed: {type(error).__name__}: {error}")
+    fault.__cause__ = error
+    return fault
 
 
 def _settle(job: Job, outcome: Reads | Exception) -> None:

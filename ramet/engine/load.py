@@ -6,7 +6,10 @@ from pathlib import Path
 
 import torch
 
+from ramet.cache.store import Store
 from ramet.config import rope_frequencies
+from ramet.engine.graphs import Graphs
+from ramet.engine.runner import Runner
 from ramet.engine.settings import DTYPES, EngineSettings
 from ramet.errors import CheckpointError
 from ramet.families import FAMILIES
@@ -31,7 +34,7 @@ def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
     family = FAMILIES[checkpoint.model_type]
     config = checkpoint.config.get_text_config()
     shape = family.shape(config)
-    if settings.batch_invariant:
+    if settings.batch_invariant and settings.device == "cpu":
         _check_invariant(checkpoint.name, shape, DTYPES[settings.dtype])
     plan = family.plan(shape, checkpoint.names)
     weights = load(
@@ -47,6 +50,22 @@ def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
         weights[name] = made.to(device)
     rotaries = [rope_frequencies(config, kind) for kind in shape.rotaries]
     return Decoder(shape, weights, rotaries, choose(device, settings.ops, invariant=settings.batch_invariant))
+
+
+def runner_for(model: Decoder, store: Store, settings: EngineSettings) -> Runner:
+    """The runner of a model; on CUDA its passes are recorded first. Raises CheckpointError where they do not fit."""
+    assert settings.max_round_tokens
+    if not model.ops.recordable:
+        return Runner(model, store)
+    try:
+        graphs = Graphs(model, store, settings.max_round_tokens)
+        graphs.record()
+    except torch.OutOfMemoryError as error:
+        raise CheckpointError(
+            f"no room on {model.device} for the passes of rounds of {settings.max_round_tokens} tokens: {error}; "
+            "lower max_round_tokens or cache_bytes"
+        ) from error
+    return Runner(model, store, graphs)
 
 
 def _check_invariant(name: str, shape: Shape, dtype: torch.dtype) -> None:

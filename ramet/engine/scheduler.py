@@ -174,6 +174,7 @@ class Scheduler:
         self.grain = grain
         self.waiting: deque[Job] = deque()
         self.running: list[Job] = []
+        self.aloft: list[Batch] = []  # rounds that are under way: neither committed nor dropped
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.running)
@@ -183,15 +184,22 @@ class Scheduler:
         self.waiting.append(job)
 
     def next(self) -> Batch:
-        """The next round's units; none when there is nothing to do."""
+        """The next round's units; none when there is nothing to do but to wait for a round under way."""
         batch = Batch()
-        alone = [job for job in self.running if job.alone]
+        landed = [job for job in self.running if job not in self._flying()]
+        alone = [job for job in landed if job.alone]
         share = max(self.max_round_tokens // 2, self.grain) if self.waiting else self.max_round_tokens
-        for job in alone[:1] or self.running:
+        for job in alone[:1] or landed:
             self._advance(job, batch, share)
-        if alone:
-            batch.seal()
-            return batch
+        if not alone:
+            self._start_waiting(batch)
+        batch.seal()
+        if batch.units:
+            self.aloft.append(batch)
+        return batch
+
+    def _start_waiting(self, batch: Batch) -> None:
+        """Bring in those that wait, in their order."""
         blocked = False
         for job in list(self.waiting):
             if self._is_cut(job):
@@ -200,11 +208,10 @@ class Scheduler:
                 continue
             if (job.alone and batch.units) or not self._start(job, batch) or job.alone:
                 break
-        batch.seal()
-        return batch
 
     def commit(self, batch: Batch, results: list[Reads]) -> list[Job]:
         """Take the results of a round in; returns the jobs that are complete."""
+        self.aloft.remove(batch)
         for share, reads in batch.split(results):
             job = share.job
             job.take(share.places, reads)
@@ -213,13 +220,15 @@ class Scheduler:
             self._let_go(share)
             assert job.tasks is not None
             job.tasks[:0] = share.then
-        done = [j for j in self.running if not j.tasks]
+        done = [job for job in batch.jobs if not job.tasks]
         for job in done:
             self.running.remove(job)
         return done
 
     def drop(self, jobs: list[Job], batch: Batch | None = None) -> None:
         """End jobs, with what they hold in `batch` if a round of theirs did not come to its commit."""
+        if batch is not None:
+            self.aloft.remove(batch)
         for share in (share for shares in (batch.shares if batch else []) for share in shares):
             self._let_go(share)
             for task in share.then:
@@ -231,10 +240,23 @@ class Scheduler:
             (self.running if job in self.running else self.waiting).remove(job)
 
     def cancelled(self) -> list[Job]:
-        """Remove and return the jobs whose callers have gone."""
-        gone = [j for j in (*self.waiting, *self.running) if j.future.cancelled()]
+        """Remove and return the jobs whose callers have gone, those of rounds under way excepted."""
+        flying = self._flying()
+        gone = [j for j in (*self.waiting, *self.running) if j.future.cancelled() and j not in flying]
         self.drop(gone)
         return gone
+
+    def abandon(self) -> list[Job]:
+        """Remove and return all jobs."""
+        for batch in list(self.aloft):
+            self.drop([], batch)
+        jobs = [*self.waiting, *self.running]
+        self.drop(jobs)
+        return jobs
+
+    def _flying(self) -> set[Job]:
+        """The jobs of rounds under way: what follows in them waits for the commit."""
+        return {job for batch in self.aloft for job in batch.jobs}
 
     def n_pages_for(self, tree: Tree) -> int:
         """Pages that a tree may need at once when it is cut: its longest path, and a copy at each fork."""
@@ -256,7 +278,7 @@ class Scheduler:
 
     def _awaits(self, job: Job, batch: Batch) -> bool:
         """Whether another job is computing, in chunks, more of this one's trunk than is kept."""
-        for other in batch.leading:
+        for other in (job for each in (batch, *self.aloft) for job in each.leading):
             n = _n_equal(job.keys, other.keys)
             if n * self.pages.page_size >= self.min_chunk and job.keys[n - 1] not in self.pages:
                 return True

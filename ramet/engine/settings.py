@@ -10,6 +10,7 @@ import psutil
 import torch
 
 from ramet.errors import InvalidRequest
+from ramet.ops import check_card
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 PAGE_SIZE = 16
@@ -63,12 +64,13 @@ class EngineSettings:
             dtype = "bfloat16" if device != "cpu" or has_bfloat16_units() else "float32"
         if dtype not in DTYPES:
             raise InvalidRequest(f"{dtype!r} is none of auto, {', '.join(DTYPES)}", field="dtype")
+        known = _known(device)
         return replace(
             self,
-            device=str(_known(device)),
+            device=str(known),
             dtype=dtype,
-            max_round_tokens=self.max_round_tokens or (4096 if device == "cpu" else 16384),
-            cache_bytes=self.cache_bytes or min(1 << 30, psutil.virtual_memory().total // 8),
+            max_round_tokens=self.max_round_tokens or (4096 if known.type == "cpu" else 16384),
+            cache_bytes=self.cache_bytes or _cache_bytes(known),
             threads=self.threads or torch.get_num_threads(),
         )
 
@@ -78,6 +80,14 @@ def has_bfloat16_units() -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
+def _cache_bytes(device: torch.device) -> int:
+    """A part of the device's memory that leaves room for a model of ordinary size."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return min(4 << 30, free // 8)
+    return min(1 << 30, int(psutil.virtual_memory().total) // 8)
+
+
 def _known(device: str) -> torch.device:
     try:
         known = torch.device(device)
@@ -85,4 +95,8 @@ def _known(device: str) -> torch.device:
         raise InvalidRequest(f"{device!r} is no device: use auto, cpu or cuda:N", field="device") from error
     if known.type == "cuda" and not torch.cuda.is_available():
         raise InvalidRequest("no CUDA device is available here; --device cpu works", field="device")
+    if known.type == "cuda" and (known.index or 0) >= torch.cuda.device_count():
+        raise InvalidRequest(f"{device!r}: there are {torch.cuda.device_count()} here", field="device")
+    if known.type == "cuda":
+        check_card(known)
     return known

@@ -1,0 +1,145 @@
+"""Recorded passes on CUDA: one graph for each capacity of a ladder; a round replays the smallest that holds it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import torch
+from tqdm import tqdm  # type: ignore[import-untyped]
+
+from ramet.cache.store import Store
+from ramet.engine.staging import Layout
+from ramet.layers.decoder import Decoder
+from ramet.ops.native.pack import pack
+from ramet.ops.planning import Plans
+from ramet.round import Capacity, Round, Stream, Unit
+from ramet.tree import IntArray, Read, Segment, Tree
+
+_LEAST_ROWS, _STEPS = 32, 16  # the rungs of the ladder lie 32 rows apart, or a 16th to a 32nd of themselves
+_LEAST_READS, _ROWS_A_READ = 64, 8  # reads that decisions come with; passes that read more are recorded when they come
+_ROWS_A_FORK = 32
+_LOOSE = 1 << 20  # int32 places for the pages of contexts and the head's columns
+_BUFFERS = 2  # on the host: one is filled while the other may still be on its way
+
+
+def ladder(max_rows: int) -> list[int]:
+    """The capacities in rows, ascending, the last at least max_rows: padding is at most a 16th of a round of 512 rows
+    or more."""
+    rungs, rows = [], 0
+    while rows < max_rows:
+        rows += max(_LEAST_ROWS, 1 << max(0, rows.bit_length() - 1) >> (_STEPS.bit_length() - 1))
+        rungs.append(rows)
+    return rungs
+
+
+def capacities(rows: int) -> Iterator[Capacity]:
+    """Of one rung: for the reads that decisions come with, and for as many as rows."""
+    forks = max(_ROWS_A_FORK, rows // _ROWS_A_FORK)
+    usual = min(rows, max(_LEAST_READS, rows // _ROWS_A_READ))
+    for reads in sorted({usual, rows}):
+        yield Capacity(rows, reads, forks)
+
+
+class Graphs:
+    """The recorded passes of a model over its store, for rounds of up to max_rows rows."""
+
+    def __init__(self, model: Decoder, store: Store, max_rows: int) -> None:
+        planners = model.planners()
+        self._model, self._store = model, store
+        self._inside = [p for p in planners if p.inside]
+        self._plans = Plans(planners)
+        self._rungs = ladder(max_rows)
+        self._layouts = {c: self._layout(c) for rows in self._rungs for c in capacities(rows)}
+        size = max(layout.size for layout in self._layouts.values()) + _LOOSE
+        self._data = torch.zeros(size, dtype=torch.int32, device=model.device)
+        self._rows = torch.arange(max(c.rows for c in self._layouts), dtype=torch.int32, device=model.device)
+        self._hosts = [torch.empty(size, dtype=torch.int32, pin_memory=True) for _ in range(_BUFFERS)]
+        self._sent = [torch.cuda.Event() for _ in range(_BUFFERS)]
+        self._turn = 0
+        self._order = sorted(self._layouts)
+        self._side = torch.cuda.Stream(model.device)
+        self._pool = torch.cuda.graph_pool_handle()
+        self._recorded: dict[Capacity, tuple[torch.cuda.CUDAGraph, torch.Tensor]] = {}
+
+    def warm(self, capacity: Capacity) -> None:
+        """Run a pass of padding alone, unrecorded, through a layer of each kind: what compiles and allocates at a first
+        use does so now."""
+        layout = self._layouts[capacity]
+        self._data.zero_()
+        self._model.hidden(layout.stream(self._data, self._rows), self._store, self._model.sample())
+
+    def _warm_head(self) -> None:
+        packed = pack([Unit(Tree.of([Segment([0], reads=[Read([0, 1])])]))])
+        _, loose = self._plans(packed)
+        layout = self._layouts[self._order[0]]
+        used = layout.fill(self._hosts[0].numpy(), packed, {}, loose)
+        self._data[:used].copy_(self._hosts[0][:used])
+        hidden = torch.zeros(1, self._model.shape.hidden_size, dtype=self._model.dtype, device=self._model.device)
+        self._model.read(hidden, layout.outside(self._data, packed, loose))
+
+    def record(self) -> None:
+        """Record the passes that decisions need, the largest first, so that the others find room in its memory."""
+        from ramet.ops.kernels.triton import compile_ahead  # where there is a GPU alone
+
+        order = sorted({min(capacities(rows)) for rows in self._rungs}, reverse=True)
+        passes = [partial(self.warm, capacity) for capacity in order]
+        compile_ahead([*passes, self._warm_head], self._model.device)
+        for run in (passes[0], passes[-1], self._warm_head):
+            run()
+        torch.cuda.synchronize(self._model.device)
+        for capacity in tqdm(order, desc="Recording passes", unit="graph", disable=None):
+            self._record(capacity)
+
+    @property
+    def n_recorded(self) -> int:
+        return len(self._recorded)
+
+    @torch.inference_mode()
+    def launch(self, packed: Round) -> tuple[torch.Tensor, Stream] | None:
+        """Upload a round and start its pass. Returns the final hidden states [N, C], of which the first are those of
+        the rows that are read, and the stream that the head reads; both last until the next launch's head is done.
+        None for a round that no recorded pass holds."""
+        work, loose = self._plans(packed)
+        layout = self._fitting(packed, work, loose)
+        if layout is None:
+            return None
+        if layout.capacity not in self._recorded:
+            self.warm(layout.capacity)
+            self._record(layout.capacity)
+        graph, hidden = self._recorded[layout.capacity]
+        turn, self._turn = self._turn, (self._turn + 1) % _BUFFERS
+        self._sent[turn].synchronize()
+        used = layout.fill(self._hosts[turn].numpy(), packed, work, loose)
+        self._data[:used].copy_(self._hosts[turn][:used], non_blocking=True)
+        self._sent[turn].record()
+        graph.replay()
+        return hidden, layout.outside(self._data, packed, loose)
+
+    def _fitting(self, packed: Round, work: Mapping[str, IntArray], loose: Mapping[str, IntArray]) -> Layout | None:
+        """The least layout that holds a round, if any does."""
+        needs = packed.needs
+        first = bisect_left(self._order, needs)
+        for capacity in self._order[first:]:
+            layout = self._layouts[capacity]
+            if layout.holds(needs, work):
+                return layout if layout.end(packed, loose) <= len(self._data) else None
+        return None
+
+    def _layout(self, capacity: Capacity) -> Layout:
+        rooms = {name: n for p in self._inside for name, n in p.room(capacity).items()}
+        return Layout(capacity, rooms, [name for p in self._inside for name in p.by_row])
+
+    @torch.inference_mode()
+    def _record(self, capacity: Capacity) -> None:
+        graph = torch.cuda.CUDAGraph()
+        stream = self._layouts[capacity].stream(self._data, self._rows)
+        torch.cuda.synchronize(self._model.device)
+        with torch.cuda.stream(self._side):  # one for all: a pool lends what one stream has freed to it alone
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                hidden = self._model.hidden(stream, self._store)
+            finally:
+                graph.capture_end()
+        self._recorded[capacity] = graph, hidden

@@ -1,0 +1,100 @@
+"""A round at fixed addresses: where its arrays lie in the one buffer that every recorded pass reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields
+
+import numpy as np
+import torch
+
+from ramet.round import ALIGNED, Capacity, Queries, Round, Stream
+from ramet.tree import IntArray
+
+_BY_ROWS = ("tokens", "positions", "kept_rows", "kept_slots")
+_BEHIND = ("read_index", "columns", "offsets", "normalize")  # what the head reads, at its own length
+_PADDING = {"kept_slots": -1}
+_NONE = np.zeros(0, np.int32)
+
+
+class Layout:
+    """The arrays of one capacity. `rooms` are the lists of the recorded ops, by name; those of `by_row`, which have an
+    entry for every row of the capacity, are filled up with zeros, and of the others nothing is read behind their end.
+
+    First come the arrays whose room the capacity bounds, filled up with padding; then, as long as they are, the pages
+    of the contexts, which a recorded pass finds at a fixed address too, and what the head reads, which runs behind it.
+    """
+
+    def __init__(self, capacity: Capacity, rooms: Mapping[str, int], by_row: Collection[str] = ()) -> None:
+        sizes = dict.fromkeys(_BY_ROWS, capacity.rows) | {"read_rows": capacity.reads} | dict(rooms)
+        self.capacity, self._work, self._by_row = capacity, tuple(rooms), frozenset(by_row)
+        self._spans: dict[str, tuple[int, int]] = {}
+        self.size = 0  # int32 places of all but the pages and what the head reads
+        for name, size in sizes.items():
+            self._spans[name] = (self.size, self.size + size)
+            self.size = _aligned(self.size + size)
+
+    def holds(self, needs: Capacity, work: Mapping[str, IntArray]) -> bool:
+        """Whether the arrays of a round with these needs fit, `work` being the lists of the recorded ops."""
+        if not self.capacity.holds(needs):
+            return False
+        return all(len(value) <= self._spans[name][1] - self._spans[name][0] for name, value in work.items())
+
+    def behind(self, packed: Round, work: Mapping[str, IntArray]) -> dict[str, tuple[int, int]]:
+        """Where the arrays without a fixed room lie, for this round; `work` are the head's lists."""
+        spans, at = {}, self.size
+        for name, value in self._loose(packed, work):
+            spans[name] = (at, at + len(value))
+            at = _aligned(at + len(value))
+        return spans
+
+    def end(self, packed: Round, work: Mapping[str, IntArray]) -> int:
+        """The places that this round takes, the head's lists being `work`."""
+        return max(hi for _, hi in self.behind(packed, work).values())
+
+    def fill(self, buffer: IntArray, packed: Round, work: Mapping[str, IntArray], loose: Mapping[str, IntArray]) -> int:
+        """Write a round into a buffer; returns how many places of it are used. work: the lists of the recorded ops, of
+        which some may be missing, and are then empty; loose: the head's."""
+        for name, (lo, hi) in self._spans.items():
+            listed = name in self._work
+            value = work.get(name, _NONE) if listed else packed[name]
+            end = lo + len(value)
+            assert end <= hi, f"{name}: {len(value)} places in a room of {hi - lo}"
+            buffer[lo:end] = value
+            if not listed or name in self._by_row:
+                buffer[end:hi] = _PADDING.get(name, 0)
+            elif end == lo < hi:
+                buffer[lo] = 0  # as many entries
+        for (lo, hi), (_, value) in zip(self.behind(packed, loose).values(), self._loose(packed, loose), strict=True):
+            buffer[lo:hi] = value
+        return hi
+
+    def stream(self, data: torch.Tensor, rows: torch.Tensor) -> Stream:
+        """What a recorded pass reads: views of the device's buffer. rows: 0 1 2 .., as many as the capacity's."""
+        view = {name: data[lo:hi] for name, (lo, hi) in self._spans.items()}
+        read = Queries(view.pop("read_rows"), data[:0])
+        work = {name: view.pop(name) for name in self._work}
+        every = Queries(rows[: self.capacity.rows], data[:0])
+        return _stream(data, every=every, read=read, work=work, context_pages=data[self.size :], **view)
+
+    def outside(self, data: torch.Tensor, packed: Round, work: Mapping[str, IntArray]) -> Stream:
+        """What the head reads of this round."""
+        view = {name: data[lo:hi] for name, (lo, hi) in self.behind(packed, work).items()}
+        return _stream(data, work={name: view.pop(name) for name in work}, **view)
+
+    @staticmethod
+    def _loose(packed: Round, work: Mapping[str, IntArray]) -> Iterable[tuple[str, IntArray]]:
+        yield "context_pages", packed["context_pages"]
+        for name in _BEHIND:
+            yield name, packed[name]
+        yield from work.items()
+
+
+def _aligned(at: int) -> int:
+    return -(-at // ALIGNED) * ALIGNED
+
+
+def _stream(data: torch.Tensor, **given: object) -> Stream:
+    """A Stream of which some arrays are given; the others are empty."""
+    nothing = {"every": Queries(data[:0], data[:0]), "read": Queries(data[:0], data[:0]), "work": {}}
+    return Stream(**{f.name: given.get(f.name, nothing.get(f.name, data[:0])) for f in fields(Stream)})  # type: ignore[arg-type]

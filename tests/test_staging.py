@@ -1,0 +1,65 @@
+"""A round in a buffer of fixed places gives a pass the same arrays, whatever lay there before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from random_trees import random_tree
+
+from ramet.engine.graphs import capacities, ladder
+from ramet.engine.staging import Layout
+from ramet.round import Capacity, Unit, pack
+
+
+def test_the_ladder_wastes_little_and_holds_every_round() -> None:
+    rungs = ladder(16384)
+    assert rungs[-1] == 16384
+    assert ladder(5000)[-1] >= 5000
+    steps = np.diff([0, *rungs])
+    assert (steps > 0).all()
+    assert all(step <= max(32, rung / 16) for step, rung in zip(steps, rungs, strict=True))
+    for rows in rungs:
+        assert max(c.reads for c in capacities(rows)) == rows
+        assert min(capacities(rows)).reads >= min(rows, max(64, rows // 8))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_arrays_of_a_round_lie_in_the_buffer(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    units = [Unit(random_tree(rng, vocab_size=99, max_length=30)) for _ in range(3)]
+    packed = pack(units)
+    needs = packed.needs
+    rooms = {"op/rows": 11, "op/list": 11, "op/missing": 2, "op/nothing": 0}
+    layout = Layout(Capacity(needs.rows + 7, needs.reads + 3, needs.forks), rooms, ["op/rows"])
+    lists = np.arange(1, 6, dtype=np.int32)
+    work, loose = {"op/rows": lists, "op/list": lists}, {"head/list": np.arange(3, dtype=np.int32)}
+    assert layout.holds(needs, work)
+    assert not layout.holds(needs, {"op/list": np.zeros(12, np.int32)})
+    assert not layout.holds(replace(needs, rows=needs.rows + 8), work)
+    buffer = rng.integers(0, 1 << 30, layout.end(packed, loose) + 9).astype(np.int32)
+    used = layout.fill(buffer, packed, work, loose)
+    assert used == layout.end(packed, loose) <= len(buffer)
+    data, rows = torch.from_numpy(buffer), torch.arange(999, dtype=torch.int32)
+    inner, outer = layout.stream(data, rows), layout.outside(data, packed, loose)
+
+    def check(found: torch.Tensor, name: str, padding: int, length: int) -> None:
+        want = packed[name]
+        assert len(found) == length
+        assert found[: len(want)].tolist() == want.tolist()
+        assert (found[len(want) :] == padding).all()
+
+    for name in ("tokens", "positions", "kept_rows"):
+        check(getattr(inner, name), name, 0, needs.rows + 7)
+    check(inner.kept_slots, "kept_slots", -1, needs.rows + 7)
+    check(inner.read.rows, "read_rows", 0, needs.reads + 3)
+    assert inner.every.rows.tolist() == list(range(needs.rows + 7))
+    assert inner.context_pages[: len(packed["context_pages"])].tolist() == packed["context_pages"].tolist()
+    assert inner.work["op/rows"].tolist() == [*lists, *[0] * 6]
+    assert inner.work["op/list"][:5].tolist() == [*lists]
+    assert int(inner.work["op/missing"][0]) == len(inner.work["op/nothing"]) == 0
+    for name in ("read_index", "columns", "offsets", "normalize"):
+        check(getattr(outer, name), name, 0, len(packed[name]))
+    assert outer.work["head/list"].tolist() == [0, 1, 2]
