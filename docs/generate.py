@@ -27,9 +27,11 @@ REQUEST_OPTIONS = {
 VARIABLES = {
     "RAMET_API_KEY": "The key that `ramet serve` asks for, and that `ramet decide --url` sends.",
     "RAMET_CACHE": "Where compiled kernels are kept, instead of `ramet` in the user's cache directory.",
-    "RAMET_NATIVE": "`0` turns the compiled kernels off: plain torch is used, which is several times slower.",
+    "RAMET_NATIVE": "`0` turns the compiled kernels off: plain torch and NumPy are several times slower.",
     "RAMET_NETWORK_TESTS": "`1` lets the tests marked `network` use the internet.",
     "RAMET_LOAD_SECONDS": "How long the load test runs; 8 by default.",
+    "TRITON_CACHE_DIR": "Where Triton keeps a GPU's kernels, instead of below RAMET_CACHE; not with `warmup --out`.",
+    "CC": "The C compiler with which Triton builds its launchers, once.",
     "CXX": "The C++ compiler for the kernels, instead of the first of c++, g++ and clang++.",
     "HF_HOME, HF_HUB_OFFLINE, HF_TOKEN": "Of huggingface_hub, when a model is named by its hub id.",
 }
