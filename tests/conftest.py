@@ -6,6 +6,7 @@ import contextlib
 import importlib.metadata
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -86,6 +87,7 @@ def cli_engine(monkeypatch: pytest.MonkeyPatch) -> CliEngine:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--without-torch", action="store_true", help="run the first tier alone, with torch out of reach")
+    parser.addoption("--all-kernels", action="store_true", help="run all cases of kernels that are interpreted here")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -100,13 +102,27 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--all-kernels") and _why_no_gpu():
+        _thin_out(config, items)
     needs = {"gpu": _why_no_gpu, "network": _why_no_network, "gemma3_270m": _why_no_gemma}
     for item in items:
         for marker, why_not in needs.items():
             reason = why_not() if item.get_closest_marker(marker) else None
             if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _thin_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave every third case of each test of Triton kernels: without a GPU they are interpreted, which is slow."""
+    seen: Counter[tuple[Path, str]] = Counter()
+    kept, left = [], []
+    for item in items:
+        test = item.path, getattr(item, "originalname", item.name)
+        (left if seen[test] % 3 else kept).append(item)
+        seen[test] += item.path.name.endswith("_triton.py")
+    items[:] = kept
+    config.hook.pytest_deselected(items=left)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -117,6 +133,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         if skipped:
             text = f"NOT RUN: {len(skipped)} tests {what} ({why_not()})"
             terminalreporter.write_line(text, yellow=True, bold=True)
+    left = [item for item in terminalreporter.stats.get("deselected", []) if item.path.name.endswith("_triton.py")]
+    if left:
+        text = f"NOT RUN: {len(left)} cases of interpreted kernels, two of three (--all-kernels runs them)"
+        terminalreporter.write_line(text, yellow=True, bold=True)
 
 
 def _why_no_gpu() -> str | None:

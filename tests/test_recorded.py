@@ -32,7 +32,7 @@ from tests.test_exactness import assert_equal, drawn
 OPS = ("attention", "norm", "linear", "head", "conv", "gated_delta", "experts")
 CASES = [(name, max_rows) for name in sorted(decoders.CONFIGS) for max_rows in (50, 600)]
 if DEVICE.type == "cpu":  # all ops; interpreted, a pass takes seconds
-    CASES = [("qwen3_5-delta-last", 50), ("gemma4-moe", 50), ("gemma4", 600)]
+    CASES = [("qwen3_5-delta-last", 50), ("gemma4-moe", 50)]
 N_TREES = 2 if DEVICE.type == "cpu" else None
 PAGE, N_PAGES, N_STATES = 16, 120, 40
 
@@ -110,7 +110,7 @@ def test_random_trees_in_chunks_and_together(name: str, max_round_tokens: int) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["qwen3_5-delta-last", "gemma4"])
+@pytest.mark.parametrize("name", ["qwen3_5-delta-last"] if DEVICE.type == "cpu" else ["qwen3_5", "gemma4"])
 def test_the_bits_of_an_answer_do_not_depend_on_its_round(name: str) -> None:
     model, rng = decoder(name, invariant=True), np.random.default_rng(3)
     trees = [random_tree(rng, vocab_size=decoders.VOCAB_SIZE, max_length=40) for _ in range(2)]
