@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from attention_rounds import Chain, chain
 from kernel_paths import kernel_paths
+from random_states import normal
 from random_trees import random_tree
 
 from ramet.cache.kv import KeyValue
@@ -70,20 +72,6 @@ def scene(
     merged = normal(rng, len(stream.tokens), heads[0] + 2 * heads[1], head_dim).to(dtype)
     q, k, v = merged.split([heads[0], heads[1], heads[1]], 1)
     return Scene(stream, q, k, v, KeyValue(pages[0], pages[1]))
-
-
-def normal(rng: np.random.Generator, *shape: int) -> torch.Tensor:
-    return torch.from_numpy(rng.standard_normal(shape, np.float32))
-
-
-def chain(*lengths: int, block: int = 1) -> Tree:
-    """One segment below another, the last with two more siblings; some rows of each are read."""
-    segments = [
-        Segment(np.zeros(n, np.int32), i - 1, block, [Read([1], -1), Read([1], n // 2)]) for i, n in enumerate(lengths)
-    ]
-    for n in (12, 1):
-        segments.append(Segment(np.zeros(n, np.int32), len(lengths) - 2, block, [Read([1])]))
-    return Tree.of(segments)
 
 
 def assert_close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
@@ -235,75 +223,23 @@ def test_nan_reaches_those_who_see_it_and_nobody_else(path: str) -> None:
         assert not bool(bad[:20].any())
 
 
-@dataclass(frozen=True)
-class Chain:
-    """Segments below one another, and the tensors of their rows."""
-
-    lengths: list[int]
-    blocks: list[int]
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-
-    @classmethod
-    def random(cls, rng: np.random.Generator, lengths: list[int], blocks: list[int], dtype: torch.dtype) -> Chain:
-        merged = normal(rng, sum(lengths), 10, 32).mul(2).to(dtype)
-        return cls(lengths, blocks, *merged.split([6, 2, 2], 1))
-
-    @property
-    def starts(self) -> list[int]:
-        return [sum(self.lengths[:i]) for i in range(len(self.lengths))]
-
-    def cuts(self, rng: np.random.Generator, n: int) -> list[int]:
-        """Some positions at which rows can be told apart in time: not within a block."""
-        allowed = [
-            start + j
-            for start, length, block in zip(self.starts, self.lengths, self.blocks, strict=True)
-            for j in range(length)
-            if j == 0 or (start + j) % block == 0
-        ]
-        return sorted({int(c) for c in rng.choice(allowed, n)} - {0})
-
-    def tree(self, begin: int, end: int) -> Tree:
-        """Rows [begin, end), some of them read, and a sibling behind them that is not of the chain."""
-        segments: list[Segment] = []
-        for start, length, block in zip(self.starts, self.lengths, self.blocks, strict=True):
-            n = min(start + length, end) - max(start, begin)
-            if n > 0:
-                reads = [Read([1], row) for row in {0, n // 2, n - 1}]
-                segments.append(Segment(np.zeros(n, np.int32), len(segments) - 1, block, reads))
-        return Tree.of([*segments, Segment(np.zeros(9, np.int32), 0)])
-
-    def scene(self, rng: np.random.Generator, begin: int, end: int, page: int) -> Scene:
-        """Rows [begin, end) in a round behind another unit; the rows before them in pages. All else is NaN."""
-        before = [start for start in self.starts if start < begin]
-        n_pages = -(-begin // page)
-        own = rng.permutation(n_pages + 2).astype(np.int32)[:n_pages]
-        held = Unit(
-            self.tree(begin, end), own, begin, forks=np.array(before or [0], np.int32),
-            continues=begin > 0 and begin not in self.starts,
-        )  # fmt: skip
-        stream = pack([Unit(chain(70, 3)), held]).on(torch.device("cpu"))
-        pages = torch.full((2, n_pages + 2, page, *self.k.shape[1:]), torch.nan, dtype=self.k.dtype)
-        slots = torch.from_numpy((own[:, None].astype(np.int64) * page + np.arange(page)).ravel()[:begin])
-        n_rows = len(stream.tokens)
-        pages.view(2, -1, *self.k.shape[1:])[:, slots] = torch.stack((self.k[:begin], self.v[:begin]))
-        rows = slice(N_OTHER, N_OTHER + end - begin)
-        q, k, v = (x.new_full((n_rows, *x.shape[1:]), torch.nan) for x in (self.q, self.k, self.v))
-        q[rows], k[rows], v[rows] = self.q[begin:end], self.k[begin:end], self.v[begin:end]
-        return Scene(stream, q, k, v, KeyValue(pages[0], pages[1]))
+OTHER, HEADS = chain(70, 3), (6, 2)
+N_OTHER = OTHER.n_tokens
 
 
-N_OTHER = chain(70, 3).n_tokens
+def scene_of(given: Chain, rng: np.random.Generator, begin: int, end: int, page: int) -> Scene:
+    """Rows [begin, end) behind another unit, those before them in pages."""
+    packed, *rest = given.round(rng, begin, end, page, OTHER)
+    return Scene(packed.on(torch.device("cpu")), *rest)
 
 
 def assert_pieces_equal_the_whole(given: Chain, cuts: list[int], rng: np.random.Generator, window: int) -> None:
     """Every piece's bytes, of all rows and of the rows that are read, are those of the whole."""
     n = sum(given.lengths)
-    whole = given.scene(rng, 0, n, 1).run(window=window)[N_OTHER : N_OTHER + n]
+    whole = scene_of(given, rng, 0, n, 1).run(window=window)[N_OTHER : N_OTHER + n]
     assert bool(whole.isfinite().all())
     for begin, end in itertools.pairwise([0, *cuts, n]):
-        one = given.scene(rng, begin, end, int(rng.choice([1, 7, 16, 64])))
+        one = scene_of(given, rng, begin, end, int(rng.choice([1, 7, 16, 64])))
         every = one.run(window=window)
         assert torch.equal(every[N_OTHER : N_OTHER + end - begin], whole[begin:end])
         rows = one.stream.read.rows.long()
@@ -321,7 +257,7 @@ def test_bits_do_not_depend_on_how_a_path_was_cut(compiled: None, dtype: torch.d
     n = int(rng.integers(1, MAX_ANCESTORS + 2))
     lengths = [int(rng.choice([1, 5, 40, 127, 128, 129, 300])) for _ in range(n)]
     blocks = [int(rng.choice([1, 1, 4, 32, WHOLE])) for _ in range(n)]
-    given = Chain.random(rng, lengths, blocks, dtype)
+    given = Chain.random(rng, lengths, blocks, dtype, HEADS)
     for window in (0, 1, 100):
         assert_pieces_equal_the_whole(given, given.cuts(rng, 3), rng, window)
 
@@ -330,7 +266,7 @@ def test_bits_do_not_depend_on_how_a_path_was_cut(compiled: None, dtype: torch.d
 def test_bits_of_long_paths_depend_on_neither_cuts_nor_the_number_of_rows(compiled: None, dtype: torch.dtype) -> None:
     """Long enough that the kernel joins several parts: chunks of many rows and of few, and rows that are read."""
     rng = np.random.default_rng(12)
-    given = Chain.random(rng, [2300, 60, 2100, 5], [1, 1, 4, 1], dtype)
+    given = Chain.random(rng, [2300, 60, 2100, 5], [1, 1, 4, 1], dtype, HEADS)
     cuts = [1, 3, 700, 2299, 2303, 2340, 2360, 4400, 4404, 4462]
     for window in (0, 2500):
         assert_pieces_equal_the_whole(given, cuts, rng, window)
@@ -339,8 +275,8 @@ def test_bits_of_long_paths_depend_on_neither_cuts_nor_the_number_of_rows(compil
 def test_a_path_of_more_forks_than_a_tree_has_levels(compiled: None) -> None:
     """A context of many short segments: equal to rounding, and to its own chunks."""
     rng = np.random.default_rng(13)
-    given = Chain.random(rng, [20] * 30, [1] * 30, torch.float32)
-    whole = given.scene(rng, 595, 600, 16)
+    given = Chain.random(rng, [20] * 30, [1] * 30, torch.float32, HEADS)
+    whole = scene_of(given, rng, 595, 600, 16)
     assert_close(whole.run()[N_OTHER : N_OTHER + 5], whole.expected()[N_OTHER : N_OTHER + 5], torch.float32)
-    part = given.scene(rng, 597, 600, 7)
+    part = scene_of(given, rng, 597, 600, 7)
     assert torch.equal(part.run()[N_OTHER : N_OTHER + 3], whole.run()[N_OTHER + 2 : N_OTHER + 5])

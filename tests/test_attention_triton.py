@@ -9,6 +9,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
+from attention_rounds import Chain, chain
+from random_states import normal
 from random_trees import random_tree
 from triton_device import DEVICE
 
@@ -17,7 +19,7 @@ from ramet.ops.attention import plan as planning
 from ramet.ops.attention import reference
 from ramet.ops.attention import triton as attention
 from ramet.round import Capacity, Queries, Round, Stream, Unit, pack
-from ramet.tree import MAX_ANCESTORS, WHOLE, IntArray, Read, Segment, Tree
+from ramet.tree import MAX_ANCESTORS, WHOLE, IntArray, Segment, Tree
 
 PAGE = 16
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
@@ -129,20 +131,6 @@ def scene(
     merged = normal(rng, packed.n_tokens, heads[0] + 2 * heads[1], head_dim).to(dtype)
     q, k, v = merged.split([heads[0], heads[1], heads[1]], 1)
     return Scene(packed, q, k, v, KeyValue(pages[0], pages[1]), **more)
-
-
-def normal(rng: np.random.Generator, *shape: int) -> torch.Tensor:
-    return torch.from_numpy(rng.standard_normal(shape, np.float32))
-
-
-def chain(*lengths: int, block: int = 1) -> Tree:
-    """One segment below another, the last with two more siblings; some rows of each are read."""
-    segments = [
-        Segment(np.zeros(n, np.int32), i - 1, block, [Read([1], -1), Read([1], n // 2)]) for i, n in enumerate(lengths)
-    ]
-    for n in (12, 1):
-        segments.append(Segment(np.zeros(n, np.int32), len(lengths) - 2, block, [Read([1])]))
-    return Tree.of(segments)
 
 
 def assert_close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
@@ -276,65 +264,13 @@ def test_a_round_without_reads() -> None:
     assert_close(given.run(), given.expected(), torch.float32)
 
 
-@dataclass(frozen=True)
-class Chain:
-    """Segments below one another, and the tensors of their rows."""
-
-    lengths: list[int]
-    blocks: list[int]
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-
-    @classmethod
-    def random(cls, rng: np.random.Generator, lengths: list[int], blocks: list[int], dtype: torch.dtype) -> Chain:
-        merged = normal(rng, sum(lengths), 5, 32).mul(2).to(dtype)
-        return cls(lengths, blocks, *merged.split([3, 1, 1], 1))
-
-    @property
-    def starts(self) -> list[int]:
-        return [sum(self.lengths[:i]) for i in range(len(self.lengths))]
-
-    def cuts(self, rng: np.random.Generator, n: int) -> list[int]:
-        """Some positions at which rows can be told apart in time: not within a block."""
-        allowed = [
-            start + j
-            for start, length, block in zip(self.starts, self.lengths, self.blocks, strict=True)
-            for j in range(length)
-            if j == 0 or (start + j) % block == 0
-        ]
-        return sorted({int(c) for c in rng.choice(allowed, n)} - {0})
-
-    def tree(self, begin: int, end: int) -> Tree:
-        """Rows [begin, end), some of them read, and a sibling behind them that is not of the chain."""
-        segments: list[Segment] = []
-        for start, length, block in zip(self.starts, self.lengths, self.blocks, strict=True):
-            n = min(start + length, end) - max(start, begin)
-            if n > 0:
-                reads = [Read([1], row) for row in {0, n // 2, n - 1}]
-                segments.append(Segment(np.zeros(n, np.int32), len(segments) - 1, block, reads))
-        return Tree.of([*segments, Segment(np.zeros(9, np.int32), 0)])
-
-    def scene(self, rng: np.random.Generator, begin: int, end: int, page: int, **more: int) -> Scene:
-        """Rows [begin, end) in a round behind another unit; the rows before them in pages. All else is NaN."""
-        before = [start for start in self.starts if start < begin]
-        n_pages = -(-begin // page)
-        own = rng.permutation(n_pages + 2).astype(np.int32)[:n_pages]
-        held = Unit(
-            self.tree(begin, end), own, begin, forks=np.array(before or [0], np.int32),
-            continues=begin > 0 and begin not in self.starts,
-        )  # fmt: skip
-        packed = pack([Unit(chain(7, 3)), held])
-        pages = torch.full((2, n_pages + 2, page, *self.k.shape[1:]), torch.nan, dtype=self.k.dtype)
-        slots = torch.from_numpy((own[:, None].astype(np.int64) * page + np.arange(page)).ravel()[:begin])
-        pages.view(2, -1, *self.k.shape[1:])[:, slots] = torch.stack((self.k[:begin], self.v[:begin]))
-        rows = slice(N_OTHER, N_OTHER + end - begin)
-        q, k, v = (x.new_full((packed.n_tokens, *x.shape[1:]), torch.nan) for x in (self.q, self.k, self.v))
-        q[rows], k[rows], v[rows] = self.q[begin:end], self.k[begin:end], self.v[begin:end]
-        return Scene(packed, q, k, v, KeyValue(pages[0], pages[1]), **more)
+OTHER, HEADS = chain(7, 3), (3, 1)
+N_OTHER = OTHER.n_tokens
 
 
-N_OTHER = chain(7, 3).n_tokens
+def scene_of(given: Chain, rng: np.random.Generator, begin: int, end: int, page: int, **more: int) -> Scene:
+    """Rows [begin, end) behind another unit, those before them in pages."""
+    return Scene(*given.round(rng, begin, end, page, OTHER), **more)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -343,12 +279,12 @@ def test_bits_do_not_depend_on_how_a_path_was_cut(short_spans: None, seed: int, 
     """In one piece, in chunks through pages, resumed at forks and between them, on small machines and on large."""
     rng = np.random.default_rng(100 + seed)
     lengths = [int(rng.choice([1, 5, 40, 64, 65, 130])) for _ in range(int(rng.integers(2, MAX_ANCESTORS + 2)))]
-    given = Chain.random(rng, lengths, [int(rng.choice([1, 1, 4, 32, WHOLE])) for _ in lengths], dtype)
+    given = Chain.random(rng, lengths, [int(rng.choice([1, 1, 4, 32, WHOLE])) for _ in lengths], dtype, HEADS)
     n, window = sum(lengths), [0, 100, 0][seed]
-    whole = given.scene(rng, 0, n, 1, processors=1).run(window=window, invariant=True)[N_OTHER : N_OTHER + n]
+    whole = scene_of(given, rng, 0, n, 1, processors=1).run(window=window, invariant=True)[N_OTHER : N_OTHER + n]
     assert bool(whole.isfinite().all())
     for begin, end in itertools.pairwise([0, *given.cuts(rng, 2), n]):
-        one = given.scene(rng, begin, end, int(rng.choice([1, 7, 16, 64])), processors=[1, 64][begin % 2])
+        one = scene_of(given, rng, begin, end, int(rng.choice([1, 7, 16, 64])), processors=[1, 64][begin % 2])
         every = one.run(window=window, invariant=True)
         assert torch.equal(every[N_OTHER : N_OTHER + end - begin], whole[begin:end])
         rows = one.queries("read").rows.long()
@@ -362,10 +298,10 @@ def test_bits_do_not_depend_on_how_a_path_was_cut(short_spans: None, seed: int, 
 def test_bits_of_long_paths_depend_on_neither_cuts_nor_load(short_spans: None, processors: int) -> None:
     """A path of several spans, walked by one program or in pieces; also where tiles are wide."""
     rng = np.random.default_rng(12)
-    given = Chain.random(rng, [230, 30, 310, 5], [1, 1, 4, 1], torch.bfloat16)
-    whole = given.scene(rng, 0, 575, 16, processors=1).run(invariant=True)[N_OTHER : N_OTHER + 575]
+    given = Chain.random(rng, [230, 30, 310, 5], [1, 1, 4, 1], torch.bfloat16, HEADS)
+    whole = scene_of(given, rng, 0, 575, 16, processors=1).run(invariant=True)[N_OTHER : N_OTHER + 575]
     for begin, end in ((229, 268), (560, 575)):
-        found = given.scene(rng, begin, end, 16, processors=processors).run(invariant=True)
+        found = scene_of(given, rng, begin, end, 16, processors=processors).run(invariant=True)
         assert torch.equal(found[N_OTHER : N_OTHER + end - begin], whole[begin:end])
 
 

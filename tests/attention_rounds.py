@@ -1,0 +1,87 @@
+"""Rounds for the tests of attention: chains of segments, whole and cut in time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from random_states import normal
+
+from ramet.cache.kv import KeyValue
+from ramet.round import Round, Unit, pack
+from ramet.tree import Read, Segment, Tree
+
+
+def chain(*lengths: int, block: int = 1) -> Tree:
+    """One segment below another, the last with two more siblings; some rows of each are read."""
+    segments = [
+        Segment(np.zeros(n, np.int32), i - 1, block, [Read([1], -1), Read([1], n // 2)]) for i, n in enumerate(lengths)
+    ]
+    for n in (12, 1):
+        segments.append(Segment(np.zeros(n, np.int32), len(lengths) - 2, block, [Read([1])]))
+    return Tree.of(segments)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Segments below one another, and the tensors of their rows."""
+
+    lengths: list[int]
+    blocks: list[int]
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+
+    @classmethod
+    def random(
+        cls, rng: np.random.Generator, lengths: list[int], blocks: list[int], dtype: torch.dtype, heads: tuple[int, int]
+    ) -> Chain:
+        n_heads, n_kv_heads = heads
+        merged = normal(rng, sum(lengths), n_heads + 2 * n_kv_heads, 32).mul(2).to(dtype)
+        return cls(lengths, blocks, *merged.split([n_heads, n_kv_heads, n_kv_heads], 1))
+
+    @property
+    def starts(self) -> list[int]:
+        return [sum(self.lengths[:i]) for i in range(len(self.lengths))]
+
+    def cuts(self, rng: np.random.Generator, n: int) -> list[int]:
+        """Some positions at which rows can be told apart in time: not within a block."""
+        allowed = [
+            start + j
+            for start, length, block in zip(self.starts, self.lengths, self.blocks, strict=True)
+            for j in range(length)
+            if j == 0 or (start + j) % block == 0
+        ]
+        return sorted({int(c) for c in rng.choice(allowed, n)} - {0})
+
+    def tree(self, begin: int, end: int) -> Tree:
+        """Rows [begin, end), some of them read, and a sibling behind them that is not of the chain."""
+        segments: list[Segment] = []
+        for start, length, block in zip(self.starts, self.lengths, self.blocks, strict=True):
+            n = min(start + length, end) - max(start, begin)
+            if n > 0:
+                reads = [Read([1], row) for row in {0, n // 2, n - 1}]
+                segments.append(Segment(np.zeros(n, np.int32), len(segments) - 1, block, reads))
+        return Tree.of([*segments, Segment(np.zeros(9, np.int32), 0)])
+
+    def round(
+        self, rng: np.random.Generator, begin: int, end: int, page: int, other: Tree
+    ) -> tuple[Round, torch.Tensor, torch.Tensor, torch.Tensor, KeyValue]:
+        """Rows [begin, end) in a round behind another unit, with q, k and v; the rows before them in pages. All else is
+        NaN."""
+        before = [start for start in self.starts if start < begin]
+        n_pages = -(-begin // page)
+        own = rng.permutation(n_pages + 2).astype(np.int32)[:n_pages]
+        held = Unit(
+            self.tree(begin, end), own, begin, forks=np.array(before or [0], np.int32),
+            continues=begin > 0 and begin not in self.starts,
+        )  # fmt: skip
+        packed = pack([Unit(other), held])
+        pages = torch.full((2, n_pages + 2, page, *self.k.shape[1:]), torch.nan, dtype=self.k.dtype)
+        slots = torch.from_numpy((own[:, None].astype(np.int64) * page + np.arange(page)).ravel()[:begin])
+        pages.view(2, -1, *self.k.shape[1:])[:, slots] = torch.stack((self.k[:begin], self.v[:begin]))
+        rows = slice(other.n_tokens, other.n_tokens + end - begin)
+        q, k, v = (x.new_full((packed.n_tokens, *x.shape[1:]), torch.nan) for x in (self.q, self.k, self.v))
+        q[rows], k[rows], v[rows] = self.q[begin:end], self.k[begin:end], self.v[begin:end]
+        return packed, q, k, v, KeyValue(pages[0], pages[1])
