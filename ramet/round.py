@@ -23,6 +23,11 @@ _NONE = np.zeros(0, np.int32)
 ALIGNED = 4  # int32 places: every array of a round begins at a multiple of 16 bytes
 
 
+def aligned(at: int) -> int:
+    """The first place from `at` on at which an array may begin."""
+    return -(-at // ALIGNED) * ALIGNED
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
     """A tree, the context that its roots follow, and where what it computes is kept.
@@ -284,7 +289,7 @@ def _buffer(fields: dict[str, IntArray], unit_reads: IntArray) -> Round:
     spans, at = {}, 0
     for name, value in fields.items():
         spans[name] = (at, at + len(value))
-        at = -(-(at + len(value)) // ALIGNED) * ALIGNED
+        at = aligned(at + len(value))
     data = np.zeros(at, np.int32)
     for name, (lo, hi) in spans.items():
         data[lo:hi] = fields[name]

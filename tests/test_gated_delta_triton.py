@@ -57,9 +57,9 @@ class Scene:
 
 def planned(packed: Round, capacity: Capacity | None = None) -> Stream:
     """The stream with its lists: of their own length, or filled up with zeros to what a capacity may need."""
-    work = ours.plan(packed, processors=4)
+    work = ours.plan(packed)
     if capacity is not None:
-        room = ours.room(capacity, processors=4)
+        room = ours.room(capacity)
         assert set(room) == set(work)
         work = {name: np.pad(value, (0, room[name] - len(value))) for name, value in work.items()}
     return packed.with_work(work).on(DEVICE)
@@ -130,7 +130,7 @@ def test_short_branches_share_tiles(dtype: torch.dtype) -> None:
     units = [unit(tree, (0, -1, -1, -1)[i]) for i, tree in enumerate(trees)]
     given = scene(np.random.default_rng(0), units, dtype=dtype)
     # Trunks; below the first four to a tile, two to a tile, alone; below the second four and two; two roots in one.
-    assert ours.plan(given.packed, processors=4)["delta/tiles"][0] == 2 + 2 + 2 + 1 + 1 + 1 + 1
+    assert ours.plan(given.packed)["delta/tiles"][0] == 2 + 2 + 2 + 1 + 1 + 1 + 1
     check(given)
 
 
@@ -269,7 +269,7 @@ def test_no_states() -> None:
 def test_padding_alone() -> None:
     """What a pass is recorded with: nothing to do, nothing written."""
     given = scene(np.random.default_rng(15), [unit(trunk(5))])
-    work = {name: np.zeros(n, np.int32) for name, n in ours.room(Capacity(5, 5, 5), processors=4).items()}
+    work = {name: np.zeros(n, np.int32) for name, n in ours.room(Capacity(5, 5, 5)).items()}
     states, stream = Recurrent(given.state[:, :0], given.state.clone()), given.packed.with_work(work).on(DEVICE)
     ours.gated_delta(given.q, given.k, given.v, given.a, given.b, given.rate, given.dt_bias, stream, states)
     assert bool(states.state.isnan().all())
@@ -281,8 +281,8 @@ def test_lists(seed: int) -> None:
     rng = np.random.default_rng(seed)
     units, _ = random_units(rng, n_trees=5, max_length=(3, 40, 200)[seed % 3])
     packed = pack(units)
-    work, T = ours.plan(packed, processors=4), packed.n_tokens
-    room = ours.room(packed.needs, processors=4)
+    work, T = ours.plan(packed), packed.n_tokens
+    room = ours.room(packed.needs)
     assert all(len(work[name]) <= room[name] for name in room)
     seen: list[int] = []
     tiles = work["delta/tiles"]

@@ -90,7 +90,7 @@ def how(rng: np.random.Generator) -> Iterator[tuple[str, dict[str, Any]]]:
     """Which lists: of attention several kinds in one call, that share what they have in common."""
     yield "head", {}
     yield "conv", {"width": int(rng.integers(1, 6))}
-    yield "gated_delta", {"processors": 132}
+    yield "gated_delta", {}
     processors = int(rng.choice([1, 4, 24, 132]))
     for _ in range(6):
         n_heads, n_kv_heads, head_dim = HEADS[int(rng.integers(len(HEADS)))]

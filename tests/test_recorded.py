@@ -19,7 +19,7 @@ from ramet.cache.store import Store
 from ramet.engine.graphs import Graphs
 from ramet.engine.runner import Runner
 from ramet.engine.scheduler import Batch, Job, Scheduler
-from ramet.engine.staging import Layout
+from ramet.engine.staging import Layout, loose, outside
 from ramet.layers.decoder import Decoder
 from ramet.ops import choose
 from ramet.ops.planning import Plans
@@ -56,17 +56,17 @@ def padded(model: Decoder, store: Store) -> Callable[[Batch], list[Reads]]:
         for source, target in batch.copies:
             store.copy_page(source, target)
         packed = pack(batch.units)
-        work, loose = plans(packed)
+        work, lists = plans(packed)
         needs = packed.needs
         capacity = Capacity(needs.rows + 13, needs.reads + 5, needs.forks + 2)
         rooms = {name: n for p in planners if p.inside for name, n in p.room(capacity).items()}
         layout = Layout(capacity, rooms, [name for p in planners if p.inside for name in p.by_row])
         assert layout.holds(needs, work)
-        layout.fill(held, packed, work, loose)
+        spans = layout.fill(held, packed, work, loose(packed, lists))
         data = torch.from_numpy(held).to(DEVICE)
         hidden = model.hidden(layout.stream(data, torch.arange(capacity.rows, dtype=torch.int32, device=DEVICE)), store)
         assert len(hidden) == capacity.reads
-        return packed.results(*model.read(hidden, layout.outside(data, packed, loose)))[: len(batch.units)]
+        return packed.results(*model.read(hidden, outside(data, spans)))[: len(batch.units)]
 
     return run
 

@@ -10,7 +10,7 @@ import torch
 from random_trees import random_tree
 
 from ramet.engine.graphs import capacities, ladder
-from ramet.engine.staging import Layout
+from ramet.engine.staging import Layout, loose, outside
 from ramet.round import Capacity, Unit, pack
 
 
@@ -35,15 +35,18 @@ def test_the_arrays_of_a_round_lie_in_the_buffer(seed: int) -> None:
     rooms = {"op/rows": 11, "op/list": 11, "op/missing": 2, "op/nothing": 0}
     layout = Layout(Capacity(needs.rows + 7, needs.reads + 3, needs.forks), rooms, ["op/rows"])
     lists = np.arange(1, 6, dtype=np.int32)
-    work, loose = {"op/rows": lists, "op/list": lists}, {"head/list": np.arange(3, dtype=np.int32)}
+    work, heads = {"op/rows": lists, "op/list": lists}, {"head/list": np.arange(3, dtype=np.int32)}
     assert layout.holds(needs, work)
     assert not layout.holds(needs, {"op/list": np.zeros(12, np.int32)})
     assert not layout.holds(replace(needs, rows=needs.rows + 8), work)
-    buffer = rng.integers(0, 1 << 30, layout.end(packed, loose) + 9).astype(np.int32)
-    used = layout.fill(buffer, packed, work, loose)
-    assert used == layout.end(packed, loose) <= len(buffer)
+    behind = loose(packed, heads)
+    end = max(hi for _, hi in layout.places(behind).values())
+    buffer = rng.integers(0, 1 << 30, end + 9).astype(np.int32)
+    spans = layout.fill(buffer, packed, work, behind)
+    assert spans == layout.places(behind)
+    assert list(spans.values())[-1][1] == end <= len(buffer)
     data, rows = torch.from_numpy(buffer), torch.arange(999, dtype=torch.int32)
-    inner, outer = layout.stream(data, rows), layout.outside(data, packed, loose)
+    inner, outer = layout.stream(data, rows), outside(data, spans)
 
     def check(found: torch.Tensor, name: str, padding: int, length: int) -> None:
         want = packed[name]

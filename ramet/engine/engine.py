@@ -235,9 +235,7 @@ class Engine:
                     flights.clear()
             self._fail_all(Cancelled("the engine was closed"))
         except Exception as error:  # a fault outside a pass: nobody may be left hanging
-            with self._lock:
-                self.fault = EngineFault(f"the engine's loop failed: {type(error).__name__}: {error}")
-            self._fail_all(self.fault)
+            self._break(EngineFault(f"the engine's loop failed: {type(error).__name__}: {error}"))
 
     def _next(self, *, idle: bool) -> Batch:
         """What is to run next, of all that has arrived; none once the engine is closed."""
@@ -288,7 +286,11 @@ class Engine:
         self._scheduler.drop(jobs, batch)
         self._counts["failed_rounds"] += 1
         if isinstance(error, torch.AcceleratorError):  # the device's context is lost, with all that it held
-            self._break(jobs, error)
+            fault = EngineFault(f"the device failed, and the engine must be started anew: {error}")
+            fault.__cause__ = error
+            for job in jobs:
+                _settle(job, fault)
+            self._break(fault)
             return
         if isinstance(error, torch.OutOfMemoryError):
             torch.cuda.empty_cache()
@@ -301,17 +303,12 @@ class Engine:
         _settle(jobs[0], fault)
         self._n_failures += not isinstance(error, torch.OutOfMemoryError)  # smaller requests may well fit
         if self._n_failures >= MAX_FAILURES:
-            self.fault = fault
-            self._fail_all(fault)
+            self._break(fault)
 
-    def _break(self, jobs: list[Job], error: Exception) -> None:
-        """The engine has failed for good: all who wait are told, and nobody is taken in any more."""
-        fault = EngineFault(f"the device failed, and the engine must be started anew: {error}")
-        fault.__cause__ = error
+    def _break(self, fault: EngineFault) -> None:
+        """The engine has failed for good: nobody is taken in any more, and all who wait are told."""
         with self._lock:
             self.fault = fault
-        for job in jobs:
-            _settle(job, fault)
         self._fail_all(fault)
 
     def _fail_all(self, error: Exception) -> None:

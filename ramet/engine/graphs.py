@@ -10,7 +10,7 @@ import torch
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from ramet.cache.store import Store
-from ramet.engine.staging import Layout
+from ramet.engine.staging import Layout, Spans, loose, outside
 from ramet.layers.decoder import Decoder
 from ramet.ops.native.pack import pack
 from ramet.ops.planning import Plans
@@ -49,7 +49,7 @@ class Graphs:
         planners = model.planners()
         self._model, self._store = model, store
         self._inside = [p for p in planners if p.inside]
-        self._plans = Plans(planners)
+        self.plans = Plans(planners)
         self._rungs = ladder(max_rows)
         self._layouts = {c: self._layout(c) for rows in self._rungs for c in capacities(rows)}
         size = max(layout.size for layout in self._layouts.values()) + _LOOSE
@@ -72,12 +72,13 @@ class Graphs:
 
     def _warm_head(self) -> None:
         packed = pack([Unit(Tree.of([Segment([0], reads=[Read([0, 1])])]))])
-        _, loose = self._plans(packed)
+        _, lists = self.plans(packed)
         layout = self._layouts[self._order[0]]
-        used = layout.fill(self._hosts[0].numpy(), packed, {}, loose)
+        spans = layout.fill(self._hosts[0].numpy(), packed, {}, loose(packed, lists))
+        used = _end(spans)
         self._data[:used].copy_(self._hosts[0][:used])
         hidden = torch.zeros(1, self._model.shape.hidden_size, dtype=self._model.dtype, device=self._model.device)
-        self._model.read(hidden, layout.outside(self._data, packed, loose))
+        self._model.read(hidden, outside(self._data, spans))
 
     def record(self) -> None:
         """Record the passes that decisions need, the largest first, so that the others find room in its memory."""
@@ -92,17 +93,14 @@ class Graphs:
         for capacity in tqdm(order, desc="Recording passes", unit="graph", disable=None):
             self._record(capacity)
 
-    @property
-    def n_recorded(self) -> int:
-        return len(self._recorded)
-
     @torch.inference_mode()
     def launch(self, packed: Round) -> tuple[torch.Tensor, Stream] | None:
         """Upload a round and start its pass. Returns the final hidden states [N, C], of which the first are those of
         the rows that are read, and the stream that the head reads; both last until the next launch's head is done.
         None for a round that no recorded pass holds."""
-        work, loose = self._plans(packed)
-        layout = self._fitting(packed, work, loose)
+        work, lists = self.plans(packed)
+        behind = loose(packed, lists)
+        layout = self._fitting(packed, work, behind)
         if layout is None:
             return None
         if layout.capacity not in self._recorded:
@@ -111,20 +109,21 @@ class Graphs:
         graph, hidden = self._recorded[layout.capacity]
         turn, self._turn = self._turn, (self._turn + 1) % _BUFFERS
         self._sent[turn].synchronize()
-        used = layout.fill(self._hosts[turn].numpy(), packed, work, loose)
+        spans = layout.fill(self._hosts[turn].numpy(), packed, work, behind)
+        used = _end(spans)
         self._data[:used].copy_(self._hosts[turn][:used], non_blocking=True)
         self._sent[turn].record()
         graph.replay()
-        return hidden, layout.outside(self._data, packed, loose)
+        return hidden, outside(self._data, spans)
 
-    def _fitting(self, packed: Round, work: Mapping[str, IntArray], loose: Mapping[str, IntArray]) -> Layout | None:
+    def _fitting(self, packed: Round, work: Mapping[str, IntArray], behind: Mapping[str, IntArray]) -> Layout | None:
         """The least layout that holds a round, if any does."""
         needs = packed.needs
         first = bisect_left(self._order, needs)
         for capacity in self._order[first:]:
             layout = self._layouts[capacity]
             if layout.holds(needs, work):
-                return layout if layout.end(packed, loose) <= len(self._data) else None
+                return layout if _end(layout.places(behind)) <= len(self._data) else None
         return None
 
     def _layout(self, capacity: Capacity) -> Layout:
@@ -143,3 +142,7 @@ class Graphs:
             finally:
                 graph.capture_end()
         self._recorded[capacity] = graph, hidden
+
+
+def _end(spans: Spans) -> int:
+    return max(hi for _, hi in spans.values())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -23,26 +25,19 @@ ROW_MULTIPLE = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flight:
-    """A round under way: logits [C] and logsumexp [R] on the host, complete once `ended` is. `recorded`: whether it
-    replays a recorded pass."""
+    """A round under way: logits [C] and logsumexp [R] on the host, complete once `seconds` returns, which waits for it
+    and says how long the device took. `recorded`: whether it replays a recorded pass."""
 
     batch: Batch
     packed: Round
     logits: torch.Tensor
     logsumexp: torch.Tensor
-    began: torch.cuda.Event | float
-    ended: torch.cuda.Event | float
+    seconds: Callable[[], float]
     recorded: bool = False
 
     def wait(self) -> tuple[list[Reads], float]:
         """The reads of each unit, and the seconds that the device took."""
-        if isinstance(self.began, float) or isinstance(self.ended, float):
-            assert isinstance(self.began, float)
-            assert isinstance(self.ended, float)
-            seconds = self.ended - self.began
-        else:
-            self.ended.synchronize()
-            seconds = self.began.elapsed_time(self.ended) / 1e3
+        seconds = self.seconds()
         return self.packed.results(self.logits, self.logsumexp)[: len(self.batch.units)], seconds
 
 
@@ -52,7 +47,7 @@ class Runner:
 
     def __init__(self, model: Decoder, store: Store, graphs: Graphs | None = None) -> None:
         self.model, self.store, self.graphs = model, store, graphs
-        self._plans = Plans(model.planners())
+        self._plans = Plans(model.planners()) if graphs is None else graphs.plans
         self.depth = 2 if model.device.type == "cuda" else 1
 
     def run(self, batch: Batch) -> list[Reads]:
@@ -71,13 +66,15 @@ class Runner:
         logits, logsumexp = self.model.read(*recorded) if recorded is not None else self._pass(packed)
         logits, logsumexp = _sent(logits), _sent(logsumexp)
         ended.record()
-        return Flight(batch, packed, logits, logsumexp, began, ended, recorded is not None)
+        return Flight(batch, packed, logits, logsumexp, partial(_between, began, ended), recorded is not None)
 
     def _here(self, batch: Batch) -> Flight:
         began = time.perf_counter()
         self._copy_pages(batch)
         packed = pack(batch.units, ROW_MULTIPLE)
-        return Flight(batch, packed, *self._pass(packed), began, time.perf_counter())
+        logits, logsumexp = self._pass(packed)
+        seconds = time.perf_counter() - began
+        return Flight(batch, packed, logits, logsumexp, lambda: seconds)
 
     def _copy_pages(self, batch: Batch) -> None:
         for source, target in batch.copies:
@@ -89,6 +86,12 @@ class Runner:
         work = inside | outside
         stream = (packed.with_work(work) if work else packed).on(self.model.device)
         return self.model(stream, self.store)
+
+
+def _between(began: torch.cuda.Event, ended: torch.cuda.Event) -> float:
+    ended.synchronize()
+    milliseconds: float = began.elapsed_time(ended)
+    return milliseconds / 1e3
 
 
 def _sent(values: torch.Tensor) -> torch.Tensor:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 
 import numpy as np
 import torch
 
-from ramet.round import ALIGNED, Capacity, Queries, Round, Stream
+from ramet.round import FIELDS, Capacity, Queries, Round, Stream, aligned
 from ramet.tree import IntArray
 
 _BY_ROWS = ("tokens", "positions", "kept_rows", "kept_slots")
 _BEHIND = ("read_index", "columns", "offsets", "normalize")  # what the head reads, at its own length
 _PADDING = {"kept_slots": -1}
 _NONE = np.zeros(0, np.int32)
+Spans = dict[str, tuple[int, int]]  # where each array begins, and what is behind its end
 
 
 class Layout:
@@ -28,11 +29,11 @@ class Layout:
     def __init__(self, capacity: Capacity, rooms: Mapping[str, int], by_row: Collection[str] = ()) -> None:
         sizes = dict.fromkeys(_BY_ROWS, capacity.rows) | {"read_rows": capacity.reads} | dict(rooms)
         self.capacity, self._work, self._by_row = capacity, tuple(rooms), frozenset(by_row)
-        self._spans: dict[str, tuple[int, int]] = {}
+        self._spans: Spans = {}
         self.size = 0  # int32 places of all but the pages and what the head reads
         for name, size in sizes.items():
             self._spans[name] = (self.size, self.size + size)
-            self.size = _aligned(self.size + size)
+            self.size = aligned(self.size + size)
 
     def holds(self, needs: Capacity, work: Mapping[str, IntArray]) -> bool:
         """Whether the arrays of a round with these needs fit, `work` being the lists of the recorded ops."""
@@ -40,21 +41,19 @@ class Layout:
             return False
         return all(len(value) <= self._spans[name][1] - self._spans[name][0] for name, value in work.items())
 
-    def behind(self, packed: Round, work: Mapping[str, IntArray]) -> dict[str, tuple[int, int]]:
-        """Where the arrays without a fixed room lie, for this round; `work` are the head's lists."""
+    def places(self, behind: Mapping[str, IntArray]) -> Spans:
+        """Where the arrays lie that have no room of their own."""
         spans, at = {}, self.size
-        for name, value in self._loose(packed, work):
+        for name, value in behind.items():
             spans[name] = (at, at + len(value))
-            at = _aligned(at + len(value))
+            at = aligned(at + len(value))
         return spans
 
-    def end(self, packed: Round, work: Mapping[str, IntArray]) -> int:
-        """The places that this round takes, the head's lists being `work`."""
-        return max(hi for _, hi in self.behind(packed, work).values())
-
-    def fill(self, buffer: IntArray, packed: Round, work: Mapping[str, IntArray], loose: Mapping[str, IntArray]) -> int:
-        """Write a round into a buffer; returns how many places of it are used. work: the lists of the recorded ops, of
-        which some may be missing, and are then empty; loose: the head's."""
+    def fill(
+        self, buffer: IntArray, packed: Round, work: Mapping[str, IntArray], behind: Mapping[str, IntArray]
+    ) -> Spans:
+        """Write a round into a buffer; returns where the arrays of `behind` lie, which `loose` gives. work: the lists
+        of the recorded ops, of which some may be missing, and are then empty."""
         for name, (lo, hi) in self._spans.items():
             listed = name in self._work
             value = work.get(name, _NONE) if listed else packed[name]
@@ -65,9 +64,10 @@ class Layout:
                 buffer[end:hi] = _PADDING.get(name, 0)
             elif end == lo < hi:
                 buffer[lo] = 0  # as many entries
-        for (lo, hi), (_, value) in zip(self.behind(packed, loose).values(), self._loose(packed, loose), strict=True):
-            buffer[lo:hi] = value
-        return hi
+        spans = self.places(behind)
+        for name, (lo, hi) in spans.items():
+            buffer[lo:hi] = behind[name]
+        return spans
 
     def stream(self, data: torch.Tensor, rows: torch.Tensor) -> Stream:
         """What a recorded pass reads: views of the device's buffer. rows: 0 1 2 .., as many as the capacity's."""
@@ -77,21 +77,17 @@ class Layout:
         every = Queries(rows[: self.capacity.rows], data[:0])
         return _stream(data, every=every, read=read, work=work, context_pages=data[self.size :], **view)
 
-    def outside(self, data: torch.Tensor, packed: Round, work: Mapping[str, IntArray]) -> Stream:
-        """What the head reads of this round."""
-        view = {name: data[lo:hi] for name, (lo, hi) in self.behind(packed, work).items()}
-        return _stream(data, work={name: view.pop(name) for name in work}, **view)
 
-    @staticmethod
-    def _loose(packed: Round, work: Mapping[str, IntArray]) -> Iterable[tuple[str, IntArray]]:
-        yield "context_pages", packed["context_pages"]
-        for name in _BEHIND:
-            yield name, packed[name]
-        yield from work.items()
+def loose(packed: Round, work: Mapping[str, IntArray]) -> dict[str, IntArray]:
+    """The arrays of a round that a capacity leaves unbounded: the pages of contexts, and what the head reads, its lists
+    (`work`) the last."""
+    return {name: packed[name] for name in ("context_pages", *_BEHIND)} | dict(work)
 
 
-def _aligned(at: int) -> int:
-    return -(-at // ALIGNED) * ALIGNED
+def outside(data: torch.Tensor, spans: Spans) -> Stream:
+    """What the head reads of a round, of whose loose arrays these are the spans."""
+    view = {name: data[lo:hi] for name, (lo, hi) in spans.items()}
+    return _stream(data, work={name: view.pop(name) for name in spans if name not in FIELDS}, **view)
 
 
 def _stream(data: torch.Tensor, **given: object) -> Stream:

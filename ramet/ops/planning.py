@@ -71,7 +71,7 @@ class Planning:
     def recurrent(self, width: int) -> dict[object, Planner]:
         """Of the recurrent layers, whose convolutions have this width."""
         conv = self._of("conv", {"width": width}, by_row=BY_ROW)
-        return conv | self._of("gated_delta", {"processors": self.processors})
+        return conv | self._of("gated_delta", {})
 
     def head(self) -> dict[object, Planner]:
         return self._of("head", {}, inside=False)

@@ -17,8 +17,8 @@ _EACH = np.arange(N_BLOCKS, dtype=np.int32)
 _FIELDS = 1 << 5 * _EACH
 
 
-def plan(packed: Round, *, processors: int) -> dict[str, IntArray]:  # noqa: ARG001
-    """Lists that make the kernels' work depend on the pieces alone, whatever the machine has of `processors`.
+def plan(packed: Round) -> dict[str, IntArray]:
+    """Lists that make the kernels' work depend on the pieces alone.
 
     An item is a piece in chunks of CHUNK rows, or short pieces that begin from one state and leave none, together in
     one tile, each at a multiple of its span: the least of BLOCK, 2 * BLOCK and CHUNK that holds them. Its word is
@@ -60,7 +60,7 @@ def plan(packed: Round, *, processors: int) -> dict[str, IntArray]:  # noqa: ARG
     }
 
 
-def room(capacity: Capacity, *, processors: int) -> dict[str, int]:  # noqa: ARG001
+def room(capacity: Capacity) -> dict[str, int]:
     """How long the lists of `plan` get at most. capacity.forks bounds the pieces that something follows."""
     return {
         "delta/tiles": 1 + TILE * capacity.rows,

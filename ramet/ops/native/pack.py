@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ramet.ops.native.loader import library
-from ramet.round import ALIGNED, FIELDS, Round, Unit, filled
+from ramet.round import ALIGNED, FIELDS, Round, Unit, aligned, filled
 from ramet.round import pack as plain_pack
 from ramet.tree import BoolArray, IntArray
 
@@ -31,7 +31,7 @@ def pack(units: Sequence[Unit], multiple: int = 1) -> Round:
     found.held.ramet_pack(
         given.ctypes.data, counts.buffer_info()[0], len(units), data.ctypes.data, spans.buffer_info()[0]
     )
-    n = -(-spans[-1] // ALIGNED) * ALIGNED
+    n = aligned(spans[-1])
     where = zip(spans[::2], spans[1::2], strict=True)
     return Round(data[:n], dict(zip(FIELDS, where, strict=True)), data[n : n + len(units) + 1])
 

@@ -83,7 +83,7 @@ def _attention(
     )  # fmt: skip
 
 
-def _delta(*, processors: int) -> Task:  # noqa: ARG001
+def _delta() -> Task:
     names = ("delta/tiles", "delta/walk", "delta/forks", "delta/chunks")
     return Task((_DELTA, CHUNK, gated_delta.BLOCK, gated_delta.CARRIES), names)
 
