@@ -191,6 +191,7 @@ def test_a_cut_between_colon_and_space_changes_no_ids(
 ) -> None:
     for tokenizer in (small, smollm2):
         assert tokenizer.splits_after_colon
+        assert tokenizer.encode_each([after, before]) == [tokenizer.encode(after), tokenizer.encode(before)]
         assert tokenizer.encode(before + after) == tokenizer.encode(before) + tokenizer.encode(after)
 
 
@@ -198,6 +199,18 @@ def test_a_cut_between_colon_and_space_changes_no_ids(
 def test_an_entry_that_crosses_the_cut(entry: str) -> None:
     assert Tokenizer(byte_level(["ĠĠ", "ĊĠ", "aĠ", "Ġ:"], [])).splits_after_colon
     assert not Tokenizer(byte_level([entry], [])).splits_after_colon
+
+
+@pytest.mark.parametrize("entry", ["aĠ", "xZĠb"])
+def test_an_entry_that_crosses_two_words(entry: str) -> None:
+    assert Tokenizer(byte_level(["ĠĠ", "ĊĠ", ":Ġ", "1Ġ", "Ġa"], [])).splits_between_words
+    assert not Tokenizer(byte_level([entry], [])).splits_between_words
+
+
+def test_a_split_that_looks_across_two_words() -> None:
+    full = byte_level([], [])
+    full.normalizer = normalizers.Replace(Regex(r"a(?= )"), "b")
+    assert not Tokenizer(full).splits_between_words
 
 
 def test_an_entry_of_metaspaces_that_crosses_the_cut() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ class Greedy:
     Its pieces hold letters before spaces, so tokens span the cut between state and question.
     """
 
-    splits_after_colon = False
+    splits_after_colon = splits_between_words = False
     bos = None
     eos = (1,)
 
@@ -87,6 +88,9 @@ class Greedy:
             ids.append(2 + self._pieces.index(piece) if piece in self._pieces else 100 + ord(piece))
             at += len(piece)
         return ids
+
+    def encode_each(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self.encode(text) for text in texts]
 
     def decode(self, ids: Any) -> str:
         return "".join(self._texts[i] if i in self._texts else chr(i - 100) for i in ids)

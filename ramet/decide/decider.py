@@ -5,11 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
+import numpy as np
+
 from ramet.decide import joins, letters, options, prompt
 from ramet.decide.answers import Asked
 from ramet.decide.branch import Branch, grow
 from ramet.decide.form import Form
 from ramet.decide.letters import Labels
+from ramet.decide.passages import Passages
 from ramet.decide.plan import Bough, Plan, assemble
 from ramet.decide.recent import Recent
 from ramet.decide.reply import ReplyStart
@@ -37,6 +40,7 @@ class Decider:
         self._cue = start.cue(tokenizer, frame)
         self._labels = Labels(tokenizer, start)
         self._recent: Recent[Form, Branch] = Recent(settings.cached_entries)
+        self._passages = Passages(tokenizer, settings.cached_bytes)
         if settings.method == "letters" and not self._labels.complete:
             raise CheckpointError(
                 "yes and no, the digits and A to Z are not one token each where a reply begins; "
@@ -49,9 +53,10 @@ class Decider:
         method = request.x_method or self.settings.method
         forms = [self._form(q, method, request.x_debias, f"questions.{name}") for name, q in request.questions.items()]
         weights = [self._prior_weight(question, method) for question in request.questions.values()]
-        boughs = [self._bough(state, forms)]
+        boughs = [self._bough(state, forms, request.cache_salt)]
         if any(weights):
-            boughs.append(self._bough("", [form for form, weight in zip(forms, weights, strict=True) if weight]))
+            primed = [form for form, weight in zip(forms, weights, strict=True) if weight]
+            boughs.append(self._bough("", primed, request.cache_salt))
         tree, cells = assemble(boughs)
         trunk = len(boughs[0].trunk)
         own = self.settings.temperature if method == self.settings.method else Temperatures()
@@ -66,17 +71,17 @@ class Decider:
     def _prior_weight(self, question: Question, method: Method) -> float:
         return options.prior_weight(question, self.settings.prior) if method == "options" else 0.0
 
-    def _bough(self, state: str, forms: Sequence[Form]) -> Bough:
+    def _bough(self, state: str, forms: Sequence[Form], salt: str) -> Bough:
         """A trunk that ends behind the state, and each form's branch; joined, their ids are those of whole prompts."""
-        text = prompt.trunk_text(self._frame, state)
-        encode = self._tokenizer.encode
+        text, head = prompt.trunk_text(self._frame, state), np.array(self._frame.head, np.int32)
         if self._tokenizer.splits_after_colon:
-            return Bough([*self._frame.head, *encode(text)], [self._ready(form) for form in forms])
+            trunk = np.concatenate((head, self._passages.encode(text, salt)))
+            return Bough(trunk, [self._ready(form) for form in forms])
         suffixes = [prompt.suffix_text(self._frame, words) for form in forms for words in form.prompts]
-        trunk, cuts = joins.cut(encode, text, suffixes)
+        ids, cuts = joins.cut(self._tokenizer.encode, text, suffixes)
         rest = iter(cuts)
         branches = [self._grown(form, [next(rest) for _ in form.prompts]) for form in forms]
-        return Bough([*self._frame.head, *trunk], branches)
+        return Bough(np.concatenate((head, np.array(ids, np.int32))), branches)
 
     def _mutable(self, state: str) -> int:
         """Tokens at the end of the trunk that a state which has grown is likely not to share."""
@@ -88,8 +93,8 @@ class Decider:
         """The branch of a form that fits behind any state, made once and kept."""
         branch = self._recent.get(form)
         if branch is None:
-            suffixes = (prompt.suffix_text(self._frame, words) for words in form.prompts)
-            branch = self._grown(form, [self._tokenizer.encode(suffix) for suffix in suffixes])
+            suffixes = [prompt.suffix_text(self._frame, words) for words in form.prompts]
+            branch = self._grown(form, self._tokenizer.encode_each(suffixes))
             self._recent.put(form, branch, form.n_characters + branch.n_entries)
         return branch
 
@@ -98,7 +103,7 @@ class Decider:
         if form.labels:
             labels = [[(label,) for label in order] for order in form.labels]
             return grow([[*ids, *tail] for ids in suffixes], labels, end=None)
-        replies = [self._tokenizer.encode(f" {text}") for text in form.replies]
+        replies = self._tokenizer.encode_each([f" {text}" for text in form.replies])
         return grow([[*ids, *tail, *self._cue] for ids in suffixes], [replies], self._frame.end)
 
 

@@ -12,8 +12,6 @@ from ramet.decide.branch import Branch
 from ramet.request import Answer, Confidence
 from ramet.tree import IntArray, Reads, Tree
 
-Ids = Sequence[int]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
@@ -46,9 +44,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Bough:
-    """A trunk and the branches behind it."""
+    """A trunk [T] and the branches behind it."""
 
-    trunk: Ids
+    trunk: IntArray
     branches: Sequence[Branch]
 
 
@@ -56,7 +54,7 @@ def assemble(boughs: Sequence[Bough]) -> tuple[Tree, IntArray]:
     """The tree, a root a bough, and each column's cell, cells numbered bough by bough."""
     layout = _Layout()
     for bough in boughs:
-        trunk = layout.root(np.array(bough.trunk, np.int32))
+        trunk = layout.root(bough.trunk)
         for branch in bough.branches:
             layout.branch(branch, trunk)
     return layout.tree(), layout.cells()

@@ -57,7 +57,7 @@ class DecideSettings:
     For "options" alone: `prior` (a noul whose outcomes are both described takes a choice's), and
     `scored`, which text of a choice's option is scored where it has a description. `cached_entries`
     bounds the questions kept ready for the next request that asks them, in array entries and
-    characters (4 bytes each, about).
+    characters (4 bytes each, about); `cached_bytes` the passages of states whose ids are kept, for states that grow.
     """
 
     method: Method = "letters"
@@ -65,6 +65,7 @@ class DecideSettings:
     prior: PriorWeights = field(default_factory=PriorWeights)
     scored: Scored = "description"
     cached_entries: int = 1 << 22
+    cached_bytes: int = 64 << 20
 
 
 def settings_for(name: str, *, method: Method | None = None, chat: bool = True) -> DecideSettings:

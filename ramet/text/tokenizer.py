@@ -18,7 +18,7 @@ _TAG = re.compile(
     "</?(a|b|bbox|blockquote|body|caption|code|div|em|footer|h[1-6]|html|i|iframe|img|li|s|span|strong|sub|sup|table|"
     "tbody|td|tfoot|th|thead|tr|u|ul)>"
 )
-# What may stand before a colon; _splits_after_colon tries each against texts that begin with a space.
+# What may stand before a cut, each tried against texts that begin with a space.
 _PROBES = (
     "a",
     "Z",
@@ -47,7 +47,8 @@ class Tokenizer:
     those that are text: white space alone, and HTML tags that are not special (both in Gemma's vocabulary). bos: the
     id that a prompt without a template begins with, or None. eos: the ids that end a text. specials: the texts that
     chat templates may name, such as ``{"bos_token": "<s>"}``. splits_after_colon: proven for this vocabulary that
-    ``encode(a + " b") == encode(a) + encode(" b")`` whenever `a` ends in a colon.
+    ``encode(a + " b") == encode(a) + encode(" b")`` whenever `a` ends in a colon. splits_between_words: the same where
+    `a` ends in a letter from A to Z and `b` begins with one.
     """
 
     def __init__(
@@ -75,7 +76,9 @@ class Tokenizer:
         unknown = getattr(full.model, "unk_token", None)  # stands for what the vocabulary lacks, in any text
         self._forbidden = frozenset(i for text, i in self.control.items() if text != unknown)
         self._spelling = alternation(self.control)
-        self.splits_after_colon = _splits_after_colon(_is_byte_level(full), vocabulary, self.encode)
+        byte_level = _is_byte_level(full)
+        self.splits_after_colon = _splits_after_colon(byte_level, vocabulary, self.encode)
+        self.splits_between_words = _splits_between_words(byte_level, vocabulary, self.encode)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a caller's text: never a control token, whatever it spells, no BOS, no leading space added.
@@ -83,28 +86,35 @@ class Tokenizer:
         Raises InvalidRequest for text that no ids can stand for: half of a surrogate pair, or a control token's text
         in a vocabulary that cannot spell it in pieces.
         """
-        ids = self._encode_plain(text)
+        return self.encode_each([text])[0]
+
+    def encode_each(self, texts: Sequence[str]) -> list[list[int]]:
+        """As `encode`, of several texts, on several cores."""
+        return [self._checked(text, ids) for text, ids in zip(texts, self._encode_plain(texts), strict=True)]
+
+    def _checked(self, text: str, ids: list[int]) -> list[int]:
+        """Ids of a text without control tokens."""
         if self._forbidden.isdisjoint(ids):
             return ids
         # The vocabulary merges a control token out of ordinary text: a cut inside each spelling keeps it apart.
         cuts = [0, *(match.start() + 1 for match in self._spelling.finditer(text)), len(text)]
-        pieces = (text[a:b] for a, b in itertools.pairwise(cuts))
-        ids = [i for piece in pieces for i in self._encode_plain(piece)]
+        pieces = [text[a:b] for a, b in itertools.pairwise(cuts)]
+        ids = [i for piece in self._encode_plain(pieces) for i in piece]
         if not self._forbidden.isdisjoint(ids):
             raise InvalidRequest("the text spells a control token that this vocabulary cannot write in pieces")
         return ids
 
     def encode_rendered(self, text: str) -> list[int]:
         """Ids of text that a template wrote: control tokens are recognised; no BOS is added."""
-        return _encode(self._full, text)
+        return _encode(self._full, [text])[0]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, control tokens written out; U+FFFD where bytes make no character."""
         return self._full.decode(list(ids), skip_special_tokens=False)
 
-    def _encode_plain(self, text: str) -> list[int]:
-        ids = _encode(self._plain, text)
-        return [self._moved.get(i, i) for i in ids] if self._moved else ids
+    def _encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
+        found = _encode(self._plain, texts)
+        return [[self._moved.get(i, i) for i in ids] for ids in found] if self._moved else found
 
 
 def alternation(texts: Iterable[str]) -> re.Pattern[str]:
@@ -113,12 +123,12 @@ def alternation(texts: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
-def _encode(tokenizer: tokenizers.Tokenizer, text: str) -> list[int]:
+def _encode(tokenizer: tokenizers.Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """In one call, which leaves the interpreter to other threads."""
     try:
-        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        return [encoding.ids for encoding in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
     except TypeError:  # what the library raises for text that is no UTF-8
         raise InvalidRequest("the text holds half of a surrogate pair, which is no character") from None
-    return ids
 
 
 def _without_prefix(full: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
@@ -165,6 +175,15 @@ def _is_byte_level(full: tokenizers.Tokenizer) -> bool:
     return "ByteLevel" in f"{full.pre_tokenizer!r} {full.decoder!r}"
 
 
+def _splits_between_words(byte_level: bool, vocabulary: Iterable[str], encode: Callable[[str], list[int]]) -> bool:
+    """As `_splits_after_colon`, of a letter before a space."""
+    crossing = re.compile("[A-Za-z]Ġ" if byte_level else "[A-Za-z][▁ ]")
+    if any(crossing.search(entry) for entry in vocabulary):
+        return False
+    ends = ("b", "B", "b c", "b1", "b'll", "be\u0301", "b你", "b\n", "b  ", "b.")
+    return _are_cuts(encode, ((f"{a}a", f" {b}") for a in ("", *_PROBES) for b in ends))
+
+
 def _splits_after_colon(byte_level: bool, vocabulary: Iterable[str], encode: Callable[[str], list[int]]) -> bool:
     """No entry holds a colon before a space, so that no merge can cross the cut; the probes show that neither the
     normalizer nor the split into words looks across it."""
@@ -172,4 +191,12 @@ def _splits_after_colon(byte_level: bool, vocabulary: Iterable[str], encode: Cal
     if any(pair in entry for entry in vocabulary for pair in crossing):
         return False
     ends = (" b", "  b", " 1", " .", " é", " 你", " 🦩", " \n", " ")
-    return all(encode(f"{a}:{b}") == encode(f"{a}:") + encode(b) for a in _PROBES for b in ends)
+    return _are_cuts(encode, ((f"{a}:", b) for a in _PROBES for b in ends))
+
+
+def _are_cuts(encode: Callable[[str], list[int]], pairs: Iterable[tuple[str, str]]) -> bool:
+    """Whether texts have the ids of their two parts; not, where a part cannot be spelled at all."""
+    try:
+        return all(encode(a + b) == encode(a) + encode(b) for a, b in pairs)
+    except InvalidRequest:
+        return False

@@ -1,0 +1,113 @@
+"""Long texts are encoded where they are new, and their ids are those of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from vocabularies import Greedy, qwen, smollm2
+
+from ramet.decide.passages import LEAST, Passages
+from ramet.errors import InvalidRequest
+from ramet.text.tokenizer import Tokenizer
+
+TOKENIZERS = {"smollm2": smollm2()[0], "qwen": qwen()[0]}
+WORDS = ("word", "Two words", "don't", "42", " ", "  ", "\n", "\t", ".")
+PIECES = st.sampled_from(
+    [
+        "word",
+        "Two words",
+        "don't",
+        "42",
+        " ",
+        "  ",
+        "\n",
+        "\t",
+        ".",
+        '{"a": "b", ',
+        "é",
+        "e\u0301",
+        "你好",
+        "🦩",
+        "<|im_end|>",
+    ]
+)
+TEXTS = st.lists(PIECES | st.text(st.characters(exclude_categories=["Cs"]), max_size=6), max_size=12).map(" ".join)
+
+
+class Watched:
+    """A tokenizer that notes what it is asked to encode."""
+
+    splits_between_words = True
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.texts: list[str] = []
+
+    def encode_each(self, texts: Sequence[str]) -> list[list[int]]:
+        self.texts.extend(texts)
+        return self._tokenizer.encode_each(texts)
+
+
+def state(n_words: int) -> str:
+    return " ".join(f"word {'abcdefgh'[i % 8]} {i}" for i in range(n_words))
+
+
+@given(texts=st.lists(TEXTS, min_size=1, max_size=4), repeats=st.integers(1, 60))
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_ids_are_those_of_the_whole(name: str, texts: list[str], repeats: int) -> None:
+    tokenizer = TOKENIZERS[name]
+    passages, text = Passages(tokenizer, 1 << 20), " and so on ".join(texts * repeats)
+    for _ in range(2):  # from nothing, and from what is kept
+        ids = passages.encode(text, "")
+        assert ids.dtype == np.int32
+        assert ids.tolist() == tokenizer.encode(text)
+
+
+@given(before=TEXTS.map(lambda text: f"{text}x"), after=TEXTS.map(lambda text: f" y{text}"))
+def test_a_cut_between_words_changes_no_ids(before: str, after: str) -> None:
+    for tokenizer in TOKENIZERS.values():
+        assert tokenizer.splits_between_words
+        assert tokenizer.encode(before + after) == tokenizer.encode(before) + tokenizer.encode(after)
+
+
+def test_a_state_that_grows_is_encoded_where_it_is_new() -> None:
+    watched = Watched(TOKENIZERS["smollm2"])
+    passages = Passages(watched, 1 << 20)  # type: ignore[arg-type]
+    for n_words in (2000, 2050, 2100):
+        text = state(n_words)
+        assert passages.encode(text, "").tolist() == TOKENIZERS["smollm2"].encode(text)
+        encoded, watched.texts = sum(map(len, watched.texts)), []
+        assert encoded == len(text) if n_words == 2000 else 0 < encoded < 3 * LEAST
+
+
+def test_what_one_salt_has_encoded_is_encoded_again_for_another() -> None:
+    watched = Watched(TOKENIZERS["smollm2"])
+    passages, text = Passages(watched, 1 << 20), state(1000)  # type: ignore[arg-type]
+    for salt in ("a", "b"):
+        watched.texts = []
+        passages.encode(text, salt)
+        assert "".join(watched.texts) == text
+
+
+def test_little_room_keeps_little() -> None:
+    watched = Watched(TOKENIZERS["smollm2"])
+    passages, text = Passages(watched, 4 * LEAST), state(4000)  # type: ignore[arg-type]
+    for _ in range(2):
+        watched.texts = []
+        assert passages.encode(text, "").tolist() == TOKENIZERS["smollm2"].encode(text)
+        assert sum(map(len, watched.texts)) > len(text) / 2
+
+
+def test_a_tokenizer_whose_tokens_span_words_gets_the_whole() -> None:
+    greedy = Greedy("d wor", "word")
+    text = state(1000)
+    assert Passages(greedy, 1 << 20).encode(text, "").tolist() == greedy.encode(text)  # type: ignore[arg-type]
+
+
+def test_half_a_character_far_behind() -> None:
+    with pytest.raises(InvalidRequest, match="surrogate"):
+        Passages(TOKENIZERS["smollm2"], 1 << 20).encode(state(1000) + "\ud83d", "")
