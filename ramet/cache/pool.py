@@ -24,16 +24,18 @@ class Pool:
 
     def hold(self, places: Iterable[int]) -> None:
         """One more reference to each."""
+        references = self._references
         for place in places:
-            assert self._references[place] > 0
-            self._references[place] += 1
+            assert references[place] > 0
+            references[place] += 1
 
     def drop(self, places: Iterable[int]) -> None:
         """One reference less to each."""
+        references = self._references
         for place in places:
-            self._references[place] -= 1
-            assert self._references[place] >= 0
-            if self._references[place] == 0:
+            left = references[place] = references[place] - 1
+            assert left >= 0
+            if left == 0:
                 self._free.append(place)
 
     def shared(self, place: int) -> bool:
