@@ -1,4 +1,5 @@
-"""The causal convolution in Triton: rows are gathered from where `plan` says, in tiles of rows and channels."""
+"""The causal convolution in Triton: a warp walks down some rows of its channels with the inputs before them in
+registers, and asks the list of `plan` for others where a piece begins."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ import triton.language as tl
 
 from ramet.cache.state import Recurrent
 from ramet.ops.conv.plan import plan, room
+from ramet.ops.norm.triton import times_logistic
 from ramet.round import Stream
 
 __all__ = ["causal_conv", "plan", "room", "variants"]
 
-_COPIERS = 4  # programs a block of channels that write windows
-_OPTIONS = {"num_warps": 4}
+_COPIERS = 8  # programs a block of channels that write windows
+_OPTIONS = {"num_warps": 1}
 
 
 def causal_conv(x: torch.Tensor, weight: torch.Tensor, stream: Stream, states: Recurrent | None) -> torch.Tensor:
@@ -30,86 +32,148 @@ def causal_conv(x: torch.Tensor, weight: torch.Tensor, stream: Stream, states: R
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if T == 0:
         return out
-    window = x[None, :0] if states is None else states.window
+    window = x[:0] if states is None else states.window
     assert window.dtype == x.dtype
-    assert window.stride(2) == 1
-    rows, channels = _tile(x.dtype, C)
-    grid = (triton.cdiv(C, channels), triton.cdiv(T, rows) + (_COPIERS if states is not None else 0))
+    assert window.is_contiguous()
+    tile, copiers = _tile(x.dtype, T, C), 0 if states is None else _COPIERS
+    grid = (triton.cdiv(C, tile["BC"]), copiers + triton.cdiv(T, tile["R"] * tile["S"]))
     _conv[grid](
         x, weight, stream.work["conv/before"], stream.work["conv/after"], window, out, T, x.stride(0), *weight.stride(),
-        window.stride(0), window.stride(1), C=C, W=W, R=rows, BC=channels, **_OPTIONS,
+        C=C, W=W, **tile, COPIERS=copiers, **_OPTIONS,
     )  # fmt: skip
     return out
 
 
-def _tile(dtype: torch.dtype, n_channels: int) -> tuple[int, int]:
-    """Rows and channels: 16 bytes a thread and row, and few enough rows that small rounds fill a card too."""
-    return 16, min(32 * 16 // dtype.itemsize, max(16, triton.next_power_of_2(n_channels)))
+def _tile(dtype: torch.dtype, n_rows: int, n_channels: int) -> dict[str, int]:
+    """R rows loaded at a time, S times, powers of two of at most 32 in all, and BC channels: 16 bytes a thread and row.
+    A program reads W - 1 rows and its channels' taps besides, yet small rounds shall fill a card too."""
+    channels = min(32 * 16 // dtype.itemsize, max(16, triton.next_power_of_2(n_channels)))
+    return {"R": 8, "S": 1 if n_rows <= 2048 else 4, "BC": channels}
 
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _conv(
-    x, weight, before, after, window, out, n_rows, x_stride, channel_stride, tap_stride, slot_stride, row_stride,
-    C: tl.constexpr, W: tl.constexpr, R: tl.constexpr, BC: tl.constexpr,
+    x, weight, before, after, window, out, n_rows, x_stride, channel_stride, tap_stride,
+    C: tl.constexpr, W: tl.constexpr, R: tl.constexpr, S: tl.constexpr, BC: tl.constexpr, COPIERS: tl.constexpr,
 ):  # fmt: skip
-    c, block = tl.program_id(0) * BC + tl.arange(0, BC), tl.program_id(1)
-    n_blocks = tl.cdiv(n_rows, R)
-    if block < n_blocks:
-        rows = block * R + tl.arange(0, R)
-        own = rows < n_rows
-        total = tl.zeros((R, BC), tl.float32)
-        for j in tl.static_range(W):
-            source = rows
-            if j > 0:
-                source = tl.load(before + rows * (W - 1) + (j - 1), own, -1)
-            taps = tl.load(weight + c * channel_stride + (W - 1 - j) * tap_stride, c < C, 0.0).to(tl.float32)
-            inputs = _inputs(x, window, source, own, c, x_stride, slot_stride, row_stride, C, W, BC)
-            total += inputs.to(tl.float32) * taps[None, :]
-        total = total / (1.0 + tl.exp(-total))
-        _store(out + rows.to(tl.int64) * C, own, c, total.to(out.dtype.element_ty), C, BC)
-    elif W > 1:
+    c, block = tl.program_id(0) * BC + tl.arange(0, BC), tl.program_id(1) - COPIERS
+    if block < 0:
+        _keep(x, after, window, block + COPIERS, c, x_stride, C, W, COPIERS)
+    else:
+        first = block * (R * S)
+        taps = weight + c * channel_stride
+        _walk(x, taps, before, window, out, n_rows, first, c, x_stride, tap_stride, C, W, R, S, BC)
+
+
+@triton.jit
+def _walk(
+    x, weight, before, window, out, n_rows, first, c, x_stride, tap_stride,
+    C: tl.constexpr, W: tl.constexpr, R: tl.constexpr, S: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Down R * S rows from `first` on."""
+    n = tl.minimum(n_rows - first, R * S)
+    at, to = x + first.to(tl.int64) * x_stride + c, out + first.to(tl.int64) * C + c
+    held: tl.tuple = ()  # the inputs before a row, the newest first: guessed to be the rows before, for a start
+    taps: tl.tuple = ()
+    for j in tl.static_range(1, W):
+        held += (tl.load(at - j * x_stride, _mask(first >= j, c, C, BC), 0.0).to(tl.float32),)
+    for j in tl.static_range(W):
+        taps += (tl.load(weight + (W - 1 - j) * tap_stride, _mask(True, c, C, BC), 0.0).to(tl.float32),)
+    inputs = _rows(at, 0, n, x_stride, c, C, BC, R)
+    tl.debug_barrier()  # the assembler would put these loads off until behind what waits for the list
+    begins = _begins(before, first, n, W, R * S)
+    for begin in range(0, R * S, R):
+        following = inputs
+        if S > 1:
+            following = _rows(at, begin + R, n, x_stride, c, C, BC, R)
+        for k in tl.static_range(R):
+            if (begins >> (begin + k)) & 1 != 0:
+                held = _above(x, window, before + (first + begin + k) * (W - 1), c, x_stride, C, W, BC)
+            seen: tl.tuple = (inputs[k].to(tl.float32),)
+            seen += held
+            total = seen[0] * taps[0]
+            for j in tl.static_range(1, W):  # of two products the compiler could fuse either, and not the same each row
+                total = tl.fma(seen[j], taps[j], total)
+            value = times_logistic(total, total).to(out.dtype.element_ty)
+            tl.store(to + (begin + k) * C, value, _mask(begin + k < n, c, C, BC))
+            held = seen[: W - 1]
+        inputs = following
+
+
+@triton.jit
+def _rows(at, begin, n, x_stride, c, C: tl.constexpr, BC: tl.constexpr, R: tl.constexpr):
+    """R rows of the stream, the last of n once more instead of those behind it: no load then depends on n."""
+    inputs: tl.tuple = ()
+    for k in tl.static_range(R):
+        inputs += (tl.load(at + tl.minimum(begin + k, n - 1) * x_stride, _mask(True, c, C, BC), 0.0),)
+    return inputs
+
+
+@triton.jit
+def _begins(before, first, n, W: tl.constexpr, N: tl.constexpr):
+    """Bit k: whether row first + k must ask the list for what is before it, since that is not the row above and what is
+    before that one. So it is where a piece begins. The first row asks if anything differs from what was guessed."""
+    k = tl.arange(0, N)
+    asks, padding = k < 0, k >= 0
+    for j in tl.static_range(1, W):
+        guess = first + k - j
+        source = tl.load(before + (first + k) * (W - 1) + (j - 1), k < n, guess)
+        asks = asks | ((source != guess) & ((k == 0) | (j == 1)))
+        padding = padding & (source == 0)
+    if W > 2:  # two inputs are never the same row, but for rows of padding, which would ask one after the other
+        asks = asks & (padding == 0)
+    return tl.sum(tl.where(asks, 1 << k, 0))
+
+
+@triton.jit
+def _above(x, window, before, c, x_stride, C: tl.constexpr, W: tl.constexpr, BC: tl.constexpr):
+    """The W - 1 inputs before a row, the newest first, from where its entries of the list say."""
+    sources: tl.tuple = ()
+    held: tl.tuple = ()
+    for j in tl.static_range(W - 1):
+        sources += (tl.load(before + j),)
+    for j in tl.static_range(W - 1):
+        at = _source(x, window, sources[j], x_stride, C) + c
+        held += (tl.load(at, _mask(sources[j] != -1, c, C, BC), 0.0).to(tl.float32),)
+    return held
+
+
+@triton.jit
+def _source(x, window, source, x_stride, C: tl.constexpr):
+    """Where an input begins: row `source` of the stream, or row -2 - source of all windows. See plan.py."""
+    return tl.where(source >= 0, x + source.to(tl.int64) * x_stride, window + (-2 - source).to(tl.int64) * C)
+
+
+@triton.jit
+def _keep(x, after, window, program, c, x_stride, C: tl.constexpr, W: tl.constexpr, COPIERS: tl.constexpr):
+    """Write the windows behind pieces whose state is kept, a few rows of them at a time."""
+    if W > 1:
+        N: tl.constexpr = 8
         n_copies = tl.load(after) * (W - 1)
-        for at in range((block - n_blocks) * R, n_copies, (tl.num_programs(1) - n_blocks) * R):
-            copies = at + tl.arange(0, R)
+        for begin in range(program * N, n_copies, COPIERS * N):
+            copies = begin + tl.arange(0, N)
             own = copies < n_copies
             entry, place = after + 1 + copies // (W - 1) * W, copies % (W - 1)
             slot, source = tl.load(entry, own, 0), tl.load(entry + 1 + place, own, -1)
-            inputs = _inputs(x, window, source, own, c, x_stride, slot_stride, row_stride, C, W, BC)
-            _store(window + slot.to(tl.int64) * slot_stride + place * row_stride, own, c, inputs, C, BC)
+            at = _source(x, window, source, x_stride, C)[:, None] + c[None, :]
+            inputs = tl.load(at, (source != -1)[:, None] & (c < C)[None, :], 0.0)
+            to = window + (slot * (W - 1) + place).to(tl.int64) * C
+            tl.store(to[:, None] + c[None, :], inputs, own[:, None] & (c < C)[None, :])
 
 
 @triton.jit
-def _inputs(
-    x, window, source, own, c, x_stride, slot_stride, row_stride, C: tl.constexpr, W: tl.constexpr, BC: tl.constexpr
-):
-    """[R, BC], from rows of the stream, from windows, or zeros: see plan.py."""
-    begin = x + source.to(tl.int64) * x_stride
-    if W > 1:
-        held = -2 - source
-        held = window + (held // (W - 1)).to(tl.int64) * slot_stride + held % (W - 1) * row_stride
-        begin = tl.where(source >= 0, begin, held)
-    return tl.load(begin[:, None] + c[None, :], _mask(own & (source != -1), c, C, BC), 0.0)
-
-
-@triton.jit
-def _store(begin, own, c, value, C: tl.constexpr, BC: tl.constexpr):
-    tl.store(begin[:, None] + c[None, :], value, _mask(own, c, C, BC))
-
-
-@triton.jit
-def _mask(own, c, C: tl.constexpr, BC: tl.constexpr):
-    mask = own[:, None]
+def _mask(there, c, C: tl.constexpr, BC: tl.constexpr):
+    mask = there
     if C % BC != 0:
-        mask = mask & (c < C)[None, :]
+        mask = mask & (c < C)
     return mask
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]]:
     """The kernel as Qwen3.5 uses it, for tests that compile."""
     for dtype, name in ((torch.bfloat16, "bf16"), (torch.float32, "fp32")):
-        for C in (6144, 8192):
-            rows, channels = _tile(dtype, C)
-            constants = {"C": C, "W": 4, "R": rows, "BC": channels}
+        for T, C in ((640, 6144), (10240, 8192)):
+            constants = {"channel_stride": 1, "C": C, "W": 4, **_tile(dtype, T, C), "COPIERS": _COPIERS}
             types = dict.fromkeys(("x", "window", "out"), f"*{name}") | {"weight": "*fp32"}
             types |= {"before": "*i32", "after": "*i32"} | dict.fromkeys(constants, "constexpr")
             yield _conv, {each: types.get(each, "i32") for each in _conv.arg_names}, constants, _OPTIONS

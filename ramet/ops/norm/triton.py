@@ -182,6 +182,14 @@ def _types(kernel: Any, dtype: str, constants: dict[str, Any]) -> dict[str, str]
 
 
 @triton.jit
+def times_logistic(x: tl.tensor, u: tl.tensor) -> tl.tensor:
+    """x / (1 + exp(-u)) in six instructions, half of what exp and a division take for the sake of denormal numbers: the
+    square of a root is the reciprocal, and overflows nowhere."""
+    root = tl.rsqrt(1.0 + tl.exp2(u * -1.4426950408889634))
+    return x * root * root
+
+
+@triton.jit
 def _scale_of(x: tl.tensor, eps: tl.tensor, width: tl.constexpr) -> tl.tensor:
     """1 / sqrt(mean(x^2) + eps) of each row of x, zero behind its width."""
     return tl.rsqrt(tl.sum(x * x, 1) / width + eps)
@@ -192,7 +200,10 @@ def _weights(
     pointer: tl.tensor, c: tl.tensor, known: tl.tensor, block_r: tl.constexpr, block_c: tl.constexpr
 ) -> tl.tensor:
     """Numbers c of a weight, zero where not known, as often as a program has rows: a thread loads what it needs, so
-    that nothing is passed around."""
+    that nothing is passed around.
+
+    A barrier follows in each kernel, and then the load of what is summed: the assembler keeps the loads before it in
+    front, so that all wait for memory together. It would put them off, behind the sum, until they are needed."""
     at = tl.broadcast_to((pointer + c)[None, :], (block_r, block_c))
     return tl.load(at, mask=tl.broadcast_to(known[None, :], (block_r, block_c)), other=0.0)
 
@@ -213,10 +224,11 @@ def _rms_norm_kernel(
     i, c = tl.program_id(0) * block_r + tl.arange(0, block_r), tl.arange(0, block_c)
     inside = (i < n_vectors)[:, None] & (c < width)[None, :]
     at = _vector_places(x_row, x_head, i, n_heads)
-    x = tl.load(x_ptr + at[:, None] + c[None, :], mask=inside, other=0.0).to(tl.float32)
     weight = 1.0
-    if weighted:  # loaded here, so that both loads wait for memory together
+    if weighted:
         weight = _weights(weight_ptr, c, c < width, block_r, block_c)
+        tl.debug_barrier()
+    x = tl.load(x_ptr + at[:, None] + c[None, :], mask=inside, other=0.0).to(tl.float32)
     out = x * _scale_of(x, eps, width)[:, None] * weight
     tl.store(out_ptr + i.to(tl.int64)[:, None] * width + c[None, :], out.to(out_ptr.dtype.element_ty), mask=inside)
 
@@ -230,11 +242,12 @@ def _rms_norm_gated_kernel(
     i, c = tl.program_id(0) * block_r + tl.arange(0, block_r), tl.arange(0, block_c)
     inside = (i < n_vectors)[:, None] & (c < width)[None, :]
     x_at, gate_at = _vector_places(x_row, x_head, i, n_heads), _vector_places(gate_row, gate_head, i, n_heads)
-    x = tl.load(x_ptr + x_at[:, None] + c[None, :], mask=inside, other=0.0).to(tl.float32)
     gate = tl.load(gate_ptr + gate_at[:, None] + c[None, :], mask=inside, other=0.0).to(tl.float32)
     weight = _weights(weight_ptr, c, c < width, block_r, block_c)
+    tl.debug_barrier()
+    x = tl.load(x_ptr + x_at[:, None] + c[None, :], mask=inside, other=0.0).to(tl.float32)
     normed = (x * _scale_of(x, eps, width)[:, None]).to(x_ptr.dtype.element_ty).to(tl.float32)
-    out = (weight * normed) * (gate / (1.0 + tl.exp(-gate)))
+    out = (weight * normed) * times_logistic(gate, gate)
     tl.store(out_ptr + i.to(tl.int64)[:, None] * width + c[None, :], out.to(out_ptr.dtype.element_ty), mask=inside)
 
 
@@ -281,8 +294,6 @@ def _rotate_kernel(
     is_q = head < n_heads
     inside = (i < n_vectors)[:, None] & (d < width)[None, :]
     at = x_ptr + (row.to(tl.int64) * x_row + head * width)[:, None]
-    # All loads come first, so that they wait for memory together.
-    out = tl.load(at + d[None, :], mask=inside, other=0.0).to(tl.float32)
     if rotary > 0:
         # Each number's other half, read once more: neighbours of it are a thread's neighbours too.
         other, turned = (d + half) % rotary, inside & (d < rotary)[None, :]
@@ -290,19 +301,22 @@ def _rotate_kernel(
         angle = rotation_ptr + row.to(tl.int64)[:, None] * rotary + (d % half)[None, :]
         cos = tl.load(angle, mask=turned, other=1.0)
         sin = tl.load(angle + half, mask=turned, other=0.0)
-        sin = tl.where(d < half, -1.0, 1.0)[None, :] * sin
     if q_normed or k_normed:
         weight = _head_weights(q_norm_ptr, k_norm_ptr, is_q, d, d < width, q_normed, k_normed, block_r, block_d)
         if rotary > 0:
             pair_weight = _head_weights(
                 q_norm_ptr, k_norm_ptr, is_q, other, d < rotary, q_normed, k_normed, block_r, block_d
             )
+        tl.debug_barrier()
+    out = tl.load(at + d[None, :], mask=inside, other=0.0).to(tl.float32)
+    if q_normed or k_normed:
         normed = tl.where(is_q, q_normed, k_normed)
         scale = tl.where(normed, _scale_of(out, eps, width), 1.0)[:, None]
         out = out * scale * weight
         if rotary > 0:
             pair = pair * scale * pair_weight
     if rotary > 0:
+        sin = tl.where(d < half, -1.0, 1.0)[None, :] * sin
         out = out * cos + pair * sin
     tl.store(out_ptr + i.to(tl.int64)[:, None] * width + d[None, :], out.to(out_ptr.dtype.element_ty), mask=inside)
 
@@ -318,9 +332,9 @@ def _gate_kernel(
     x = tl.load(x_ptr + row * x_row + c, mask=c < width, other=0.0).to(tl.float32)
     gate = tl.load(gate_ptr + row * gate_row + c * gate_step, mask=c < width, other=0.0).to(tl.float32)
     if activation == "gelu_tanh":  # (1 + tanh(u)) / 2 = sigmoid(2 u), which does not cancel
-        out = gate / (1.0 + tl.exp(-1.5957691216057308 * (gate + 0.044715 * gate * gate * gate))) * x
+        out = times_logistic(gate, 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)) * x
     elif activation == "silu":
-        out = gate / (1.0 + tl.exp(-gate)) * x
+        out = times_logistic(gate, gate) * x
     else:
-        out = x / (1.0 + tl.exp(-gate))
+        out = times_logistic(x, gate)
     tl.store(out_ptr + row * width + c, out.to(out_ptr.dtype.element_ty), mask=c < width)
