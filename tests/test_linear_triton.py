@@ -54,8 +54,8 @@ def test_every_tile(tile: ours.Tile, added: bool, described: bool, monkeypatch: 
     elif not ours._described(randn(8, 8, dtype=torch.bfloat16)):
         pytest.skip("this card has no unit for copies")
     tile = ours.fit(tile, ours.memory_of(DEVICE), added=added)
-    weight, x, bias = (randn(*size, dtype=torch.bfloat16) for size in ((600, 200), (130, 200), (600,)))
-    whole = torch.full((140, 600), 3.0, dtype=torch.bfloat16, device=DEVICE)
+    weight, x, bias = (randn(*size, dtype=torch.bfloat16) for size in ((328, 200), (130, 200), (328,)))
+    whole = torch.full((140, 328), 3.0, dtype=torch.bfloat16, device=DEVICE)
     ours.multiply(x, weight, bias, whole[:130], tile, added=added)
     expected = x.double() @ weight.double().T + bias.double() + 3.0 * added
     assert_close(whole[:130], expected, 200)
@@ -128,8 +128,10 @@ def test_all_tiles_have_the_same_bits(n: int, k: int) -> None:
 
 
 @on_gpu
-def test_recorded() -> None:
-    """What a graph has recorded is computed anew from what lies at the same addresses."""
+@pytest.mark.parametrize("chained", [False, True])
+def test_recorded(chained: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a graph has recorded is computed anew from what lies at the same addresses, each launch after the last."""
+    monkeypatch.setattr(ours, "CHAINED", chained)
     x, weight = cancelling(460, 1024, 2048, torch.bfloat16)
     residual, product = randn(460, 1024, dtype=torch.bfloat16), ours.pack_invariant(weight)
     expected, total, start = product(x), product.add(x, residual.clone()), residual.clone()

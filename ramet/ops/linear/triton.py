@@ -123,7 +123,7 @@ _TILES: dict[Tile, Cost] = {  # measured on an H200
     Tile(64, 32, 128, 4, 8):                       Cost(1, 0.13, 0.22, 2.5),
 }
 # fmt: on
-CHAINED = True
+CHAINED = False  # whether a launch may begin while the one in front ends
 EARLY = 96  # of what is added, how many numbers a thread may hold from the beginning
 _PLAIN = Tile(32, 32, 32, 4, 2)  # float32
 
@@ -153,7 +153,8 @@ def expected(tile: Tile, cost: Cost, n_rows: int, n: int, k: int, n_processors: 
     at_once, steps = n_processors * cost.share, k / 64
     waves, left = divmod(n_tiles, at_once)
     ends = cost.ends if tile.flat else cost.ends * (waves + (left > 0))
-    return ends + steps * (waves * cost.full + (max(cost.alone, cost.full * left / at_once) if left else 0.0))
+    last = max(cost.alone, cost.full * left / at_once) if left else 0.0
+    return float(ends + steps * (waves * cost.full + last))
 
 
 @cache
@@ -202,16 +203,16 @@ def _described(*operands: torch.Tensor) -> bool:
 def _launch(
     tile: Tile, described: bool, biased: bool, added: bool, chained: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    held = tile.block_m * tile.width // (32 * tile.warps)
+    early = added and not tile.flat and tile.block_m * tile.width <= EARLY * 32 * tile.warps
     constants = {
         "described": described, "biased": biased, "added": added, "flat": tile.flat,
         "block_m": tile.block_m, "block_n": tile.block_n, "block_k": tile.block_k,
-        "parts": tile.parts, "beside": tile.beside, "early": added and not tile.flat and held <= EARLY, "chained": chained,
+        "parts": tile.parts, "beside": tile.beside, "early": early, "chained": chained,
     }  # fmt: skip
     return constants, {"num_warps": tile.warps, "num_stages": tile.stages, "launch_pdl": chained}
 
 
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]]:
+def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """The product in all its tiles, for compilation without a card."""
     tiles = list(_TILES)
     ways = [(tile, "bf16", (True, False, True)) for tile in tiles]
@@ -222,9 +223,10 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
 
 
 def variant(
-    tile: Tile, dtype: str, described: bool, biased: bool, added: bool
-) -> tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]:
-    constants, options = _launch(tile, described, biased, added, described)
+    tile: Tile, dtype: str, described: bool, biased: bool, added: bool, chained: bool = False
+) -> tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]:
+    """One way to compile the product: kernel, signature, constants, options. `chained`: sm_90 and later."""
+    constants, options = _launch(tile, described, biased, added, chained)
     operands = [
         "constexpr" if block is None else f"tensordesc<{dtype}[{block[0]}, {block[1]}]>" if described else f"*{dtype}"
         for block in _blocks(tile)
@@ -339,9 +341,8 @@ def _product_kernel(
     biased: tl.constexpr, added: tl.constexpr, early: tl.constexpr, flat: tl.constexpr, block_m: tl.constexpr,
     block_n: tl.constexpr, block_k: tl.constexpr, parts: tl.constexpr, beside: tl.constexpr, chained: tl.constexpr,
 ) -> None:  # fmt: skip
-    if chained:  # begun while the kernel in front ends
-        if tl.target_info.cuda_capability_geq(9, 0):
-            tl.extra.cuda.gdc_wait()
+    if chained:
+        tl.extra.cuda.gdc_wait()  # for the kernel in front, whose end this one's beginning overlaps
     if flat:
         n_tiles = tl.cdiv(n_rows, block_m) * tl.cdiv(n, block_n + beside)
         for tile in tl.range(tl.program_id(0), n_tiles, tl.num_programs(0), flatten=True):
