@@ -1,8 +1,9 @@
 """Products with a layer's weights on CUDA: cuBLAS, and a product of our own whose rows depend on themselves alone.
 
-cuBLAS chooses its code, and with it the order of its sums, by the number of rows. Ours walks K in blocks of the same
-size, from the first to the last, for every tile of every shape: each number of the result is the same sums in the same
-order, whatever the tile it lies in, so that tiles can be chosen by the number of rows for speed alone.
+cuBLAS chooses its code, and with it the order of its sums, by the number of rows. Ours walks K
+from the first to the last, as the card's unit for products adds it, 16 at a time, for every tile of every shape: each
+number of the result is the same sums in the same order, whatever the tile it lies in, so that tiles can be chosen by
+the number of rows for speed alone.
 """
 
 from __future__ import annotations
