@@ -1,8 +1,9 @@
 """Products with a layer's weights on CUDA: cuBLAS, and a product of our own whose rows depend on themselves alone.
 
-cuBLAS chooses its code, and with it the order of its sums, by the number of rows. Ours walks K in blocks of the same
-size, from the first to the last, for every tile of every shape: each number of the result is the same sums in the same
-order, whatever the tile it lies in, so that tiles can be chosen by the number of rows for speed alone.
+cuBLAS chooses its code, and with it the order of its sums, by the number of rows. Ours walks K
+from the first to the last, as the card's unit for products adds it, 16 at a time, for every tile of every shape: each
+number of the result is the same sums in the same order, whatever the tile it lies in, so that tiles can be chosen by
+the number of rows for speed alone.
 """
 
 from __future__ import annotations
@@ -71,9 +72,11 @@ class InvariantLinear:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """How a program multiplies: block_m rows by block_n columns of the result, `stages` blocks of K under way. With
-    `flat` one program a multiprocessor walks many tiles, and loads the next while it stores the last; a tile is stored
-    in `parts`, 1 or 2."""
+    """How a program multiplies: block_m rows by block_n + beside columns of the result, `stages` blocks of K under way.
+
+    Sizes are powers of 2; `beside` columns make a width of two of them, such as 256 + 64. With `flat` one program a
+    multiprocessor walks many tiles, and loads the next while it stores the last; block_n columns are stored in `parts`,
+    1 or 2."""
 
     block_m: int
     block_n: int
@@ -82,47 +85,77 @@ class Tile:
     stages: int
     flat: bool = False
     parts: int = 1
+    beside: int = 0
+
+    @property
+    def width(self) -> int:
+        return self.block_n + self.beside
 
 
-_K = 64  # of bfloat16, for every tile: the order of sums must be one
-_TILES = (  # and how many of them share a multiprocessor
-    (Tile(128, 256, _K, 8, 4, flat=True, parts=2), 1),
-    (Tile(128, 128, _K, 8, 3), 2),
-    (Tile(64, 256, _K, 4, 2), 2),
-    (Tile(64, 128, _K, 4, 4), 2),
-    (Tile(64, 64, _K, 4, 6), 2),
-)
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a tile was measured to take, in microseconds, and how many of it share a multiprocessor: a step of 64 in K
+    with few programs at work (`alone`), with all multiprocessors' (`full`, of all that share), and to begin and end."""
+
+    share: int
+    alone: float
+    full: float
+    ends: float
+
+
+# fmt: off
+_TILES: dict[Tile, Cost] = {  # measured on an H200
+    Tile(128, 256, 64, 8, 4, flat=True, parts=2):  Cost(1, 0.75, 0.86, 2.5),
+    Tile(128, 256, 64, 8, 3, beside=64):           Cost(1, 0.96, 1.00, 3.0),
+    Tile(128, 256, 64, 8, 4, beside=32):           Cost(1, 0.87, 0.93, 3.0),
+    Tile(128, 256, 64, 8, 4):                      Cost(1, 0.75, 0.86, 3.0),
+    Tile(128, 128, 64, 8, 5, beside=64):           Cost(1, 0.58, 0.72, 2.5),
+    Tile(128, 128, 64, 8, 6, beside=32):           Cost(1, 0.49, 0.65, 2.5),
+    Tile(128, 128, 64, 8, 3):                      Cost(2, 0.40, 1.00, 3.0),
+    Tile(128, 128, 64, 8, 6):                      Cost(1, 0.39, 0.57, 2.5),
+    Tile(128, 64, 64, 8, 7, beside=32):            Cost(1, 0.31, 0.50, 2.5),
+    Tile(128, 64, 128, 4, 4):                      Cost(1, 0.26, 0.43, 2.5),
+    Tile(128, 64, 64, 4, 4):                       Cost(2, 0.26, 0.80, 3.0),
+    Tile(64, 256, 64, 4, 5):                       Cost(1, 0.41, 0.72, 2.5),
+    Tile(64, 256, 64, 4, 4, beside=64):            Cost(1, 0.49, 0.86, 2.5),
+    Tile(64, 128, 64, 4, 4):                       Cost(2, 0.26, 0.80, 3.0),
+    Tile(64, 64, 128, 4, 5, beside=16):            Cost(1, 0.20, 0.33, 2.5),
+    Tile(64, 64, 128, 4, 3):                       Cost(2, 0.18, 0.55, 2.5),
+    Tile(64, 32, 128, 4, 8):                       Cost(1, 0.13, 0.22, 2.5),
+}
+# fmt: on
+CHAINED = False  # whether a launch may begin while the one in front ends
+EARLY = 96  # of what is added, how many numbers a thread may hold from the beginning
 _PLAIN = Tile(32, 32, 32, 4, 2)  # float32
 
 
 @cache
 def choose(n_rows: int, n: int, k: int, dtype: torch.dtype, n_processors: int, memory: int, *, added: bool) -> Tile:
-    """The tile that a model of the card expects to take the least time. `memory`: bytes that a program may share."""
+    """The tile that is expected to take the least time. `memory`: bytes that a program may share."""
     if dtype == torch.float32:
         return _PLAIN
-    fitted = [(fit(tile, memory, added=added), share) for tile, share in _TILES]
-    able = [(tile, share) for tile, share in fitted if tile.stages > 1]
-    return min(able, key=lambda pair: _expected(pair[0], pair[1], n_rows, n, k, n_processors))[0]
+    fitted = {fit(tile, memory, added=added): cost for tile, cost in _TILES.items()}
+    able = [tile for tile in fitted if tile.stages > 1]
+    return min(able, key=lambda tile: expected(tile, fitted[tile], n_rows, n, k, n_processors))
 
 
 def fit(tile: Tile, memory: int, *, added: bool) -> Tile:
     """The tile with as many stages as there is memory for."""
-    stage = (tile.block_m + tile.block_n) * tile.block_k * 2
-    stored = tile.block_m * tile.block_n * 2 // tile.parts
+    stage = (tile.block_m + tile.width) * tile.block_k * 2
     # What is stored takes the stages' place, but for a program that goes on with the next tile.
+    stored = tile.block_m * (tile.block_n // tile.parts + tile.beside) * 2
     rest = stored * (2 if added else 1) if tile.flat else 0
     return replace(tile, stages=min(tile.stages, (memory - rest - 512) // stage))
 
 
-def _expected(tile: Tile, share: int, n_rows: int, n: int, k: int, n_processors: int) -> float:
-    """Microseconds, by what an H200 does: 5.6 million operations a microsecond and multiprocessor, whose operands
-    arrive at 100 kB, or 7.5 MB over all; and 2 microseconds to begin and end a tile, hidden where two share."""
-    n_tiles = triton.cdiv(n_rows, tile.block_m) * triton.cdiv(n, tile.block_n)
-    waves, active = triton.cdiv(n_tiles, n_processors), min(n_tiles, n_processors)
-    work = tile.block_m * tile.block_n * tile.block_k * 2 / 5.6e6
-    arrival = (tile.block_m + tile.block_n) * tile.block_k * 2 / min(1e5, 7.5e6 / active)
-    ends = 1 if tile.flat else triton.cdiv(waves, share)
-    return float(waves * triton.cdiv(k, tile.block_k) * max(work, arrival) + 2.0 * ends)
+def expected(tile: Tile, cost: Cost, n_rows: int, n: int, k: int, n_processors: int) -> float:
+    """Microseconds that a product takes: full waves of tiles, and a last one that may leave multiprocessors idle."""
+    n_tiles = triton.cdiv(n_rows, tile.block_m) * triton.cdiv(n, tile.width)
+    at_once, steps = n_processors * cost.share, k / 64
+    waves, left = divmod(n_tiles, at_once)
+    ends = cost.ends if tile.flat else cost.ends * (waves + (left > 0))
+    last = max(cost.alone, cost.full * left / at_once) if left else 0.0
+    return float(ends + steps * (waves * cost.full + last))
 
 
 @cache
@@ -141,20 +174,22 @@ def multiply(
     described = _described(x, weight, out)
     if not described:
         x = x.contiguous()
-    n_tiles = triton.cdiv(len(x), tile.block_m) * triton.cdiv(len(weight), tile.block_n)
-    constants, options = _launch(tile, described, bias is not None, added)
-    operands: list[Any] = [x, weight, out]
-    shapes = _blocks(tile)
-    if described:
-        operands = [TensorDescriptor.from_tensor(*pair) for pair in zip(operands, map(list, shapes), strict=True)]
+    n_tiles = triton.cdiv(len(x), tile.block_m) * triton.cdiv(len(weight), tile.width)
+    constants, options = _launch(tile, described, bias is not None, added, described and x.is_cuda and CHAINED)
+    operands = [
+        None if block is None else TensorDescriptor.from_tensor(operand, list(block)) if described else operand
+        for operand, block in zip((x, weight, out, weight, out), _blocks(tile), strict=True)
+    ]
     _product_kernel[(min(n_tiles, processors(x.device)) if tile.flat else n_tiles,)](
-        *operands, bias, len(x), *weight.shape, **constants, **options
+        *operands, bias, out, len(x), *weight.shape, **constants, **options
     )
 
 
-def _blocks(tile: Tile) -> tuple[tuple[int, int], ...]:
-    """Of x, weight and the result: what is moved at once."""
-    return (tile.block_m, tile.block_k), (tile.block_n, tile.block_k), (tile.block_m, tile.block_n // tile.parts)
+def _blocks(tile: Tile) -> tuple[tuple[int, int] | None, ...]:
+    """What is moved at once: of x, weight and the result, and of the latter two beside those."""
+    beside = [(tile.beside, tile.block_k), (tile.block_m, tile.beside)] if tile.beside else [None, None]
+    result = tile.block_m, tile.block_n // tile.parts
+    return (tile.block_m, tile.block_k), (tile.block_n, tile.block_k), result, *beside
 
 
 def _described(*operands: torch.Tensor) -> bool:
@@ -166,27 +201,42 @@ def _described(*operands: torch.Tensor) -> bool:
     )
 
 
-def _launch(tile: Tile, described: bool, biased: bool, added: bool) -> tuple[dict[str, Any], dict[str, int]]:
+def _launch(
+    tile: Tile, described: bool, biased: bool, added: bool, chained: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    early = added and not tile.flat and tile.block_m * tile.width <= EARLY * 32 * tile.warps
     constants = {
         "described": described, "biased": biased, "added": added, "flat": tile.flat,
         "block_m": tile.block_m, "block_n": tile.block_n, "block_k": tile.block_k,
-        "parts": tile.parts,
+        "parts": tile.parts, "beside": tile.beside, "early": early, "chained": chained,
     }  # fmt: skip
-    return constants, {"num_warps": tile.warps, "num_stages": tile.stages}
+    return constants, {"num_warps": tile.warps, "num_stages": tile.stages, "launch_pdl": chained}
 
 
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]]:
+def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """The product in all its tiles, for compilation without a card."""
-    ways = [(tile, "bf16", (True, False, True)) for tile, _ in _TILES]
-    ways += [(tile, "bf16", (False, True, False)) for tile, _ in _TILES[1:3]]
-    ways += [(_TILES[0][0], "bf16", (True, False, False)), (_PLAIN, "fp32", (True, True, False))]
+    tiles = list(_TILES)
+    ways = [(tile, "bf16", (True, False, True)) for tile in tiles]
+    ways += [(tile, "bf16", (False, True, False)) for tile in tiles[1:3]]
+    ways += [(tiles[0], "bf16", (True, False, False)), (_PLAIN, "fp32", (True, True, False))]
     for tile, dtype, (described, biased, added) in ways:
-        fitted = fit(tile, 227 << 10, added=added)
-        constants, options = _launch(fitted, described, biased, added)
-        operands = [f"tensordesc<{dtype}[{a}, {b}]>" if described else f"*{dtype}" for a, b in _blocks(fitted)]
-        signature = dict(zip(("x", "weight", "out", "bias_ptr"), (*operands, f"*{dtype}"), strict=True))
-        signature |= dict.fromkeys(("n_rows", "n", "k"), "i32") | dict.fromkeys(constants, "constexpr")
-        yield _product_kernel, signature, constants, options
+        yield variant(fit(tile, 227 << 10, added=added), dtype, described, biased, added)
+
+
+def variant(
+    tile: Tile, dtype: str, described: bool, biased: bool, added: bool, chained: bool = False
+) -> tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]:
+    """One way to compile the product: kernel, signature, constants, options. `chained`: sm_90 and later."""
+    constants, options = _launch(tile, described, biased, added, chained)
+    operands = [
+        "constexpr" if block is None else f"tensordesc<{dtype}[{block[0]}, {block[1]}]>" if described else f"*{dtype}"
+        for block in _blocks(tile)
+    ]
+    names = ("x", "weight", "out", "weight_beside", "out_beside", "bias_ptr", "out_ptr")
+    signature = dict(zip(names, (*operands, f"*{dtype}", f"*{dtype}"), strict=True))
+    signature |= dict.fromkeys(("n_rows", "n", "k"), "i32") | dict.fromkeys(constants, "constexpr")
+    constants |= {name: None for name, kind in signature.items() if kind == "constexpr" and name not in constants}
+    return _product_kernel, signature, constants, options
 
 
 @triton.jit
@@ -229,57 +279,80 @@ def _store(
 
 @triton.jit
 def _finish(
-    total: tl.tensor, out: tl.tensor, bias_ptr: tl.tensor, row: tl.tensor, column: tl.tensor, n_rows: tl.tensor,
-    n: tl.tensor, described: tl.constexpr, biased: tl.constexpr, added: tl.constexpr, block_m: tl.constexpr,
-    block_n: tl.constexpr,
+    total: tl.tensor, held: tl.tensor, out: tl.tensor, bias_ptr: tl.tensor, row: tl.tensor, column: tl.tensor,
+    n_rows: tl.tensor, n: tl.tensor, described: tl.constexpr, biased: tl.constexpr, added: tl.constexpr,
+    block_m: tl.constexpr, block_n: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Add what is to be added, round once, and store."""
+    """Add what is to be added (`held`, if it was loaded already), round once, and store."""
     if biased:
         c = column + tl.arange(0, block_n)
         total += tl.load(bias_ptr + c, mask=c < n, other=0.0).to(tl.float32)[None, :]
-    if added:
+    if held is not None:
+        total += held.to(tl.float32)
+    elif added:
         total += _load(out, row, column, n_rows, n, block_m, block_n, described).to(tl.float32)
     _store(out, total, row, column, n_rows, n, block_m, block_n, described)
 
 
 @triton.jit
 def _multiply_tile(
-    tile: tl.tensor, x: tl.tensor, weight: tl.tensor, out: tl.tensor, bias_ptr: tl.tensor, n_rows: tl.tensor,
-    n: tl.tensor, k: tl.tensor, described: tl.constexpr, biased: tl.constexpr, added: tl.constexpr,
-    block_m: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, parts: tl.constexpr,
+    tile: tl.tensor, x: tl.tensor, weight: tl.tensor, out: tl.tensor, weight_beside: tl.tensor, out_beside: tl.tensor,
+    bias_ptr: tl.tensor, out_ptr: tl.tensor, n_rows: tl.tensor, n: tl.tensor, k: tl.tensor, described: tl.constexpr,
+    biased: tl.constexpr, added: tl.constexpr, early: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr,
+    block_k: tl.constexpr, parts: tl.constexpr, beside: tl.constexpr,
 ) -> None:  # fmt: skip
-    n_n: tl.tensor = (n + block_n - 1) // block_n
+    width: tl.constexpr = block_n + beside
+    n_n: tl.tensor = (n + width - 1) // width
     tile_m, tile_n = _place(tile, tl.cdiv(n_rows, block_m), n_n)
-    row, column = tile_m * block_m, tile_n * block_n
+    row, column = tile_m * block_m, tile_n * width
+    held, held_beside = None, None
     total = tl.zeros((block_m, block_n), tl.float32)
+    if early:  # what arrives while K is walked
+        held = _load(out_ptr, row, column, n_rows, n, block_m, block_n, False)
+    if beside > 0:
+        total_beside = tl.zeros((block_m, beside), tl.float32)
+        if early:
+            held_beside = _load(out_ptr, row, column + block_n, n_rows, n, block_m, beside, False)
     tl.assume(k > 0)  # else the compiler guards the loop, and makes its products wait for each other
     for begin in range(0, k, block_k):
         a = _load(x, row, begin, n_rows, k, block_m, block_k, described)
         b = _load(weight, column, begin, n, k, block_n, block_k, described)
         total = tl.dot(a, tl.trans(b), total, input_precision="ieee")
+        if beside > 0:
+            c = _load(weight_beside, column + block_n, begin, n, k, beside, block_k, described)
+            total_beside = tl.dot(a, tl.trans(c), total_beside, input_precision="ieee")
     if parts == 1:
-        _finish(total, out, bias_ptr, row, column, n_rows, n, described, biased, added, block_m, block_n)
+        _finish(total, held, out, bias_ptr, row, column, n_rows, n, described, biased, added, block_m, block_n)
     else:  # one half behind the other, through half the memory
         half: tl.constexpr = block_n // 2
         left, right = tl.split(tl.permute(tl.reshape(total, (block_m, 2, half)), (0, 2, 1)))
-        _finish(left, out, bias_ptr, row, column, n_rows, n, described, biased, added, block_m, half)
-        _finish(right, out, bias_ptr, row, column + half, n_rows, n, described, biased, added, block_m, half)
+        _finish(left, None, out, bias_ptr, row, column, n_rows, n, described, biased, added, block_m, half)
+        _finish(right, None, out, bias_ptr, row, column + half, n_rows, n, described, biased, added, block_m, half)
+    if beside > 0:
+        _finish(
+            total_beside, held_beside, out_beside, bias_ptr, row, column + block_n, n_rows, n,
+            described, biased, added, block_m, beside,
+        )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _product_kernel(
-    x: tl.tensor, weight: tl.tensor, out: tl.tensor, bias_ptr: tl.tensor, n_rows: tl.tensor, n: tl.tensor,
-    k: tl.tensor, described: tl.constexpr, biased: tl.constexpr, added: tl.constexpr, flat: tl.constexpr,
-    block_m: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, parts: tl.constexpr,
+    x: tl.tensor, weight: tl.tensor, out: tl.tensor, weight_beside: tl.tensor, out_beside: tl.tensor,
+    bias_ptr: tl.tensor, out_ptr: tl.tensor, n_rows: tl.tensor, n: tl.tensor, k: tl.tensor, described: tl.constexpr,
+    biased: tl.constexpr, added: tl.constexpr, early: tl.constexpr, flat: tl.constexpr, block_m: tl.constexpr,
+    block_n: tl.constexpr, block_k: tl.constexpr, parts: tl.constexpr, beside: tl.constexpr, chained: tl.constexpr,
 ) -> None:  # fmt: skip
+    if chained:
+        tl.extra.cuda.gdc_wait()  # for the kernel in front, whose end this one's beginning overlaps
     if flat:
-        n_tiles = tl.cdiv(n_rows, block_m) * tl.cdiv(n, block_n)
+        n_tiles = tl.cdiv(n_rows, block_m) * tl.cdiv(n, block_n + beside)
         for tile in tl.range(tl.program_id(0), n_tiles, tl.num_programs(0), flatten=True):
             _multiply_tile(
-                tile, x, weight, out, bias_ptr, n_rows, n, k, described, biased, added, block_m, block_n, block_k, parts
-            )
+                tile, x, weight, out, weight_beside, out_beside, bias_ptr, out_ptr, n_rows, n, k,
+                described, biased, added, early, block_m, block_n, block_k, parts, beside,
+            )  # fmt: skip
     else:
         _multiply_tile(
-            tl.program_id(0), x, weight, out, bias_ptr, n_rows, n, k, described, biased, added,
-            block_m, block_n, block_k, parts,
+            tl.program_id(0), x, weight, out, weight_beside, out_beside, bias_ptr, out_ptr, n_rows, n, k,
+            described, biased, added, early, block_m, block_n, block_k, parts, beside,
         )  # fmt: skip
