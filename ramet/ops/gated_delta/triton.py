@@ -30,19 +30,23 @@ _C, _B, _N = tl.constexpr(CHUNK), tl.constexpr(BLOCK), tl.constexpr(N_BLOCKS)
 _TILE, _ITEM, _CARRIES = tl.constexpr(TILE), tl.constexpr(ITEM), tl.constexpr(CARRIES)
 _EPSILON = tl.constexpr(EPSILON)
 _COARSE, _FINE = tl.constexpr(2.0**10), tl.constexpr(2.0**28)  # the two parts of a log decay are multiples of 1 / these
-_LEAST = tl.constexpr(-128.0)  # a log decay that leaves nothing of a float32
+_LEAST = tl.constexpr(-192.0)  # a binary log decay that leaves nothing of a float32
+_LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 class Config(NamedTuple):
-    """What the launches depend on besides shapes: value columns of a program, the stages of the loads of `walk`, warps
-    and programs a processor of the three kernels, and whether `prepare` may solve in float16."""
+    """What the launches depend on besides shapes: value columns of a program of `walk` and of `finish`, the stages of
+    the loads of `prepare` and `walk`, warps and programs a processor of the three kernels, and whether `prepare` may
+    solve in float16."""
 
-    columns: int
+    walk_columns: int
     walk_stages: int
     walk_warps: int
     walk_programs: int
+    prepare_stages: int
     prepare_warps: int
     prepare_programs: int
+    finish_columns: int
     finish_warps: int
     finish_programs: int
     half: bool
@@ -50,10 +54,17 @@ class Config(NamedTuple):
     @classmethod
     def of(cls, dtype: torch.dtype, value_dim: int, shared_memory: int) -> Config:
         """For a card that gives a program so many bytes of shared memory."""
-        columns = max(16, triton.next_power_of_2(value_dim))
+        columns = _padded(value_dim)
         if dtype == torch.bfloat16:
-            return cls(min(columns, 64), 3 if shared_memory > 101_000 else 1, 4, 2, 4, 2, 4, 3, True)
-        return cls(min(columns, 32), 1, 16, 1, 16, 1, 16, 1, False)
+            walk_stages = 3 if shared_memory > 101_000 else 1
+            finish_columns = 128 if shared_memory > 107_000 else 64
+            return cls(min(columns, 64), walk_stages, 4, 2, 1, 4, 2, min(columns, finish_columns), 8, 2, True)
+        return cls(min(columns, 32), 1, 16, 1, 1, 16, 1, min(columns, 32), 16, 1, False)
+
+
+def _padded(n: int) -> int:
+    """The columns of a tile that holds n."""
+    return max(16, int(triton.next_power_of_2(n)))
 
 
 def _options(n_warps: int, n_programs: int) -> dict[str, int]:
@@ -87,22 +98,23 @@ def gated_delta(
     scratch = Scratch.of(config, k, v, stream)
     slots = states.state if states is not None else scratch.forks
     Hk, Dk, Hv, Dv, n = k.shape[1], k.shape[2], v.shape[1], v.shape[2], processors(v.device)
-    heads = {"HV": Hv, "GROUP": Hv // Hk, "DK": Dk, "BK": max(16, triton.next_power_of_2(Dk)), "DV": Dv}
-    columns = {"NB": scratch.flags.shape[1], "BV": config.columns}
-    n_tiles, n_items = (len(tiles) - 1) // TILE * Hv, (len(items) - 2) // ITEM * Hv * columns["NB"]
+    heads = {"HV": Hv, "GROUP": Hv // Hk, "DK": Dk, "BK": _padded(Dk), "DV": Dv}
+    n_tiles, n_blocks = (len(tiles) - 1) // TILE * Hv, scratch.flags.shape[1]
     _prepare[(min(config.prepare_programs * n, n_tiles),)](
         q, k, v, a, b, rate, dt_bias, scratch.mixed, scratch.known, scratch.added, scratch.scales, scratch.flags, tiles,
-        items, len(v), q.stride(0), k.stride(0), v.stride(0), a.stride(0), b.stride(0), **heads, **columns,
-        HALF=config.half, **_options(config.prepare_warps, config.prepare_programs),
+        items, len(v), q.stride(0), k.stride(0), v.stride(0), a.stride(0), b.stride(0), **heads, NB=n_blocks,
+        BV=_padded(Dv), HALF=config.half, STAGES=config.prepare_stages,
+        **_options(config.prepare_warps, config.prepare_programs),
     )  # fmt: skip
-    _walk[(max(1, min(config.walk_programs * n, n_items)),)](
-        k, scratch.known, scratch.added, scratch.scales, scratch.states, slots, scratch.forks, scratch.flags, items,
-        len(v), k.stride(0), slots.stride(0), **heads, **columns, STAGES=config.walk_stages,
-        num_stages=config.walk_stages, **_options(config.walk_warps, config.walk_programs),
+    _walk[(max(1, min(config.walk_programs * n, (len(items) - 2) // ITEM * Hv * n_blocks)),)](
+        k, scratch.known, scratch.added, scratch.scales, scratch.states, scratch.left, slots, scratch.forks,
+        scratch.flags, items, len(v), k.stride(0), slots.stride(0), **heads, NB=n_blocks, BV=config.walk_columns,
+        STAGES=config.walk_stages, num_stages=config.walk_stages, **_options(config.walk_warps, config.walk_programs),
     )  # fmt: skip
-    _finish[(min(config.finish_programs * n, n_tiles * columns["NB"]),)](
-        q, k, v, scratch.mixed, scratch.scales, scratch.states, slots, scratch.forks, out, tiles, len(v), q.stride(0),
-        k.stride(0), v.stride(0), slots.stride(0), **heads, **columns,
+    n_blocks = triton.cdiv(Dv, config.finish_columns)
+    _finish[(min(config.finish_programs * n, n_tiles * n_blocks),)](
+        q, k, v, scratch.mixed, scratch.scales, scratch.states, scratch.left, slots, out, tiles, len(v), q.stride(0),
+        k.stride(0), v.stride(0), slots.stride(0), **heads, NB=n_blocks, BV=config.finish_columns,
         **_options(config.finish_warps, config.finish_programs),
     )  # fmt: skip
     return out
@@ -111,14 +123,15 @@ def gated_delta(
 class Scratch(NamedTuple):
     """mixed [Hv, T, CHUNK], known [Hv, T, Dk], w in `prepare`'s words: row i of a chunk's at its row of the stream.
     added [chunks, Hv, Dv, CHUNK], its u transposed; states [chunks, Hv, Dv, Dk], those before the walked chunks,
-    transposed. scales float32 [Hv, T, 4]: of k, of q, the chunk's decay. forks float32 [F, Hv, Dk, Dv]: states that
-    pieces leave to others alone. flags [Hv * flags + 1, blocks of columns]: first the next ticket, then which states
-    are complete."""
+    transposed; left [F, Hv, Dv, Dk], likewise those in forks. scales float32 [Hv, T, 4]: of k, of q, the chunk's decay.
+    forks float32 [F, Hv, Dk, Dv]: states that pieces leave to others alone. flags [Hv * flags + 1, blocks of columns]:
+    first the next ticket, then which states are complete."""
 
     mixed: torch.Tensor
     known: torch.Tensor
     added: torch.Tensor
     states: torch.Tensor
+    left: torch.Tensor
     scales: torch.Tensor
     forks: torch.Tensor
     flags: torch.Tensor
@@ -134,8 +147,9 @@ class Scratch(NamedTuple):
 
         return cls(
             empty(Hv, T, CHUNK), empty(Hv, T, Dk), empty(n_chunks, Hv, Dv, CHUNK), empty(n_chunks, Hv, Dv, Dk),
-            empty(Hv, T, 4, dtype=torch.float32), empty(n_forks, Hv, Dk, Dv, dtype=torch.float32),
-            empty(1 + n_items * Hv, triton.cdiv(Dv, config.columns), dtype=torch.int32),
+            empty(n_forks, Hv, Dv, Dk), empty(Hv, T, 4, dtype=torch.float32),
+            empty(n_forks, Hv, Dk, Dv, dtype=torch.float32),
+            empty(1 + n_items * Hv, triton.cdiv(Dv, config.walk_columns), dtype=torch.int32),
         )  # fmt: skip
 
 
@@ -160,70 +174,71 @@ def _prepare(
     q, k, v, a, b, rate, dt_bias, mixed, known, added, scales, flags, tiles, walk, n_rows, q_stride, k_stride, v_stride,
     a_stride, b_stride,
     HV: tl.constexpr, GROUP: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, DV: tl.constexpr, NB: tl.constexpr,
-    BV: tl.constexpr, HALF: tl.constexpr,
+    BV: tl.constexpr, HALF: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """What needs no state, of all tiles and value heads; clears the flags."""
+    """What needs no state, of all tiles and value heads; clears the flags.
+
+    A row of a NaN makes its decay NaN, and thereby its own results and those of the rows of its piece behind it. In a
+    product all rows of a tile meet, and 0 * NaN is NaN: such rows count for nothing on the right side of one.
+    """
+    for at in tl.range(tl.program_id(0), tl.load(tiles) * HV, tl.num_programs(0), num_stages=STAGES, disable_licm=True):
+        tile, head = tiles + 1 + at // HV * _TILE, at % HV
+        i, col, column = tl.arange(0, _C), tl.arange(0, BK), tl.arange(0, BV)
+        word, chunk = tl.load(tile + 4), tl.load(tile + 5)
+        carries = (word & _CARRIES) != 0
+        own, rows = _left(word, 0) > 0, tl.load(tile + i // _B) + i % _B
+        decay = tl.load(a + rows * a_stride + head, own, 0.0).to(tl.float32) + tl.load(dt_bias + head)
+        beta = tl.load(b + rows * b_stride + head, own, 0.0).to(tl.float32)
+        slope = tl.load(rate + head) * _LOG2_E
+        keys = _tile(k + head // GROUP * DK, rows, k_stride, col, own, DK, BK)
+        queries = _tile(q + head // GROUP * DK, rows, q_stride, col, own, DK, BK)
+        if HALF:  # float32 has no room for it beside the queries
+            values = _tile(v + head * DV, rows, v_stride, column, own & carries, DV, BV)
+        decay = tl.where(own, slope * _softplus(decay), 0.0)
+        beta = tl.where(own, tl.sigmoid(beta), 0.0)
+        coarse, fine = _parts(decay)
+        total, more = tl.reduce((coarse, fine), 0, _add2)
+
+        weight = tl.dot(keys, tl.trans(keys), input_precision="ieee")
+        reading = tl.dot(queries, tl.trans(keys), input_precision="ieee")
+        size = _diagonal(weight)
+        key_scale = tl.rsqrt(size + _EPSILON)
+        query_scale = _diagonal(tl.dot(queries, tl.trans(queries), input_precision="ieee"))
+        query_scale = tl.rsqrt(query_scale + _EPSILON) * DK**-0.5
+        coarse = tl.where(size + beta < float("inf"), coarse, float("nan"))
+        part = i // (_B << (word & 3))
+        same = (part[:, None] == part[None, :]) & (i[:, None] >= i[None, :])
+        new = (i % (_B << (word & 3)) == 0).to(tl.int32)
+        coarse, fine, new = tl.associative_scan((coarse, fine, new), 0, _add_since)
+        good = coarse == coarse
+        between = tl.where(same, coarse[:, None], weight) - coarse[None, :]  # `weight`: to lie in registers as it does
+        between = tl.exp2(between + fine[:, None] - fine[None, :]) * key_scale[None, :]
+        later = same & (i[:, None] > i[None, :]) & good[:, None]
+        weight = tl.where(later, weight * between * (beta * key_scale)[:, None], 0.0)
+        reading = _narrow(tl.where(same, reading * between * query_scale[:, None], 0.0), HALF)
+        since, behind = tl.exp2(coarse + fine), tl.exp2((total - coarse) + (more - fine))
+        place = scales + (head * n_rows + rows) * 4
+        tl.store(place, since * key_scale, own)
+        tl.store(place + 1, since * query_scale, own)
+        tl.store(place + 2, since * behind, own)
+
+        inverse = _inverse(weight, word, HALF) * tl.where(good, beta, 0.0)[None, :]
+        mix = _product(reading, inverse, HALF)
+        _store(mixed + head * n_rows * _C, rows, _C, i, own, mix.to(mixed.dtype.element_ty), _C, _C)
+        if carries:
+            inverse *= (behind * key_scale)[:, None]
+            seen = (inverse * (since * key_scale)[None, :]).to(keys.dtype)
+            seen = tl.dot(seen, keys, input_precision="ieee").to(known.dtype.element_ty)
+            _store(known + head * n_rows * DK, rows, DK, col, own, seen, DK, BK)
+            if not HALF:
+                values = _tile(v + head * DV, rows, v_stride, column, own, DV, BV)
+            solved = tl.dot(tl.trans(values), tl.trans(inverse.to(keys.dtype)), input_precision="ieee")
+            block = added + (chunk.to(tl.int64) * HV + head) * DV * _C
+            _store(block, column, _C, i, column < DV, solved.to(added.dtype.element_ty), _C, _C)
     n_flags = 1 + tl.load(walk + 1) * HV * NB
     for at in range(tl.program_id(0) * 256, n_flags, tl.num_programs(0) * 256):
         each = at + tl.arange(0, 256)
         tl.store(flags + each, 0, each < n_flags)
-    for at in tl.range(tl.program_id(0), tl.load(tiles) * HV, tl.num_programs(0), disable_licm=True):
-        tile, head = tiles + 1 + at // HV * _TILE, at % HV
-        i, col = tl.arange(0, _C), tl.arange(0, BK)
-        word = tl.load(tile + 4)
-        own, rows = _left(word, 0) > 0, tl.load(tile + i // _B) + i % _B
-        part = i // (_B << (word & 3))
-        keys = _tile(k + head // GROUP * DK, rows, k_stride, col, own, DK, BK)
-        queries = _tile(q + head // GROUP * DK, rows, q_stride, col, own, DK, BK)
-        decay = tl.load(a + rows * a_stride + head, own, 0.0).to(tl.float32) + tl.load(dt_bias + head)
-        beta = tl.load(b + rows * b_stride + head, own, 0.0).to(tl.float32)
-        beta = tl.where(own, tl.sigmoid(beta), 0.0)
-        decay = tl.where(own, tl.load(rate + head) * _softplus(decay), 0.0)
-        weight = tl.dot(keys, tl.trans(keys), input_precision="ieee")
-        key_size = _diagonal(weight)
-        query_scale = _diagonal(tl.dot(queries, tl.trans(queries), input_precision="ieee"))
-        reading = tl.dot(queries, tl.trans(keys), input_precision="ieee")
-        key_scale = tl.where(key_size < float("inf"), tl.rsqrt(key_size + _EPSILON), float("nan"))
-        query_scale = tl.rsqrt(query_scale + _EPSILON) * DK**-0.5
-
-        coarse, fine = _parts(decay)
-        total, more, size = tl.reduce((coarse, fine, beta), 0, _add3)
-        new = (i % (_B << (word & 3)) == 0).to(tl.int32)
-        coarse, fine, new = tl.associative_scan((coarse, fine, new), 0, _add_since)
-        between = tl.exp((coarse[:, None] - coarse[None, :]) + (fine[:, None] - fine[None, :])) * key_scale[None, :]
-        same = (part[:, None] == part[None, :]) & (i[:, None] >= i[None, :])
-        later = same & (i[:, None] > i[None, :])
-        weight = tl.where(later, weight * between * (beta * key_scale)[:, None], 0.0)
-        reading = tl.where(same, reading * between * query_scale[:, None], 0.0)
-        since, behind = tl.exp(coarse + fine), tl.exp((total - coarse) + (more - fine))
-        place = scales + (head * n_rows + rows) * 4
-        tl.store(place, since * key_scale, own)
-        tl.store(place + 1, since * query_scale, own)
-        tl.store(place + 2, tl.exp(total + more) + tl.zeros_like(since), own)
-
-        # In one product all rows of a tile meet, and 0 * NaN is NaN: if there is one, each piece is taken by itself.
-        size += total + more
-        if (word & 3) < 2:
-            size += tl.sum(tl.sum(tl.abs(keys.to(tl.float32)), 1), 0)
-        n_parts = tl.where(size < float("inf"), 1, _N >> (word & 3))
-        for n in tl.range(0, n_parts, disable_licm=True):
-            mine = own & ((n_parts == 1) | (part == n))
-            inverse = _inverse(tl.where(mine[:, None], weight, 0.0), word, HALF)
-            inverse *= tl.where(mine, beta, 0.0)[None, :]
-            mix = _product(reading, inverse, HALF)
-            _store(mixed + head * n_rows * _C, rows, _C, i, mine, mix.to(mixed.dtype.element_ty), _C, _C)
-            if (word & _CARRIES) != 0:
-                inverse *= (behind * key_scale)[:, None]
-                seen = (inverse * (since * key_scale)[None, :]).to(keys.dtype)
-                seen = tl.dot(seen, keys, input_precision="ieee").to(known.dtype.element_ty)
-                _store(known + head * n_rows * DK, rows, DK, col, own, seen, DK, BK)
-                solved = tl.trans(inverse.to(keys.dtype))
-                block = added + (tl.load(tile + 5).to(tl.int64) * HV + head) * DV * _C
-                for part_of in tl.static_range(NB):
-                    column = part_of * BV + tl.arange(0, BV)
-                    value = tl.trans(_tile(v + head * DV, rows, v_stride, column, own, DV, BV))
-                    value = tl.dot(value, solved, input_precision="ieee").to(added.dtype.element_ty)
-                    tl.store(block + column[:, None] * _C + i[None, :], value, (column < DV)[:, None])
 
 
 @triton.jit
@@ -233,8 +248,8 @@ def _diagonal(x):
 
 
 @triton.jit
-def _add3(a0, a1, a2, b0, b1, b2):
-    return a0 + b0, a1 + b1, a2 + b2
+def _add2(a0, a1, b0, b1):
+    return a0 + b0, a1 + b1
 
 
 @triton.jit
@@ -254,8 +269,8 @@ def _softplus(x):
 
 @triton.jit
 def _parts(decay):
-    """A log decay as two numbers of which any sum of CHUNK is exact: differences of sums keep the small beside the
-    large, and do not depend on what else is summed."""
+    """A binary log decay as two numbers of which any sum of CHUNK is exact: differences of sums keep the small beside
+    the large, and do not depend on what else is summed."""
     decay = tl.where(decay < _LEAST, _LEAST, decay)
     coarse = tl.floor(decay * _COARSE) * (1.0 / _COARSE)
     return coarse, tl.floor((decay - coarse) * _FINE + 0.5) * (1.0 / _FINE)
@@ -265,38 +280,48 @@ def _parts(decay):
 def _inverse(weight, word, HALF: tl.constexpr):
     """(I + weight)^-1 of a strictly lower triangular matrix [C, C].
 
-    The blocks of the diagonal by substitution. With D these inverses and L what is left of them, I + weight =
-    D^-1 (I + D L), and D L to the power of the number of blocks is zero: its geometric series is a product.
+    Of the diagonal's blocks first, from pairs of rows on: with D the inverses of blocks and C what lies between two
+    that are one of twice the size, its inverse is D - D C D, and no number on the way is larger than those of inverses
+    (a geometric series would be). Then, with D the inverses of all blocks and L what is left of the matrix, it is
+    D^-1 (I + D L), and D L to the power of the number of blocks is zero: of these few the series is a product.
     """
+    weight = _narrow(weight, HALF)
     n = tl.arange(0, _N)
     diagonal = n[:, None, None, None] == n[None, None, :, None]
-    blocks = tl.reshape(weight, (_N, _B, _N, _B))
-    own = tl.sum(tl.where(diagonal, blocks, 0.0), 2)
+    own = tl.sum(tl.where(diagonal, tl.reshape(weight, (_N, _B, _N, _B)), 0.0).to(weight.dtype), 2)
     i = tl.arange(0, _B)
     row, column = i[None, :, None], i[None, None, :]
-    solved = tl.where(row == column, 1.0, 0.0) + tl.zeros_like(own)
-    for j in tl.static_range(_B - 1):
-        factor = tl.sum(tl.where(column == j, own, 0.0), 2)
-        solved -= factor[:, :, None] * tl.sum(tl.where(row == j, solved, 0.0), 1)[:, None, :]
-    inverse = tl.reshape(tl.where(diagonal, solved[:, :, None, :], 0.0), (_C, _C))
-    if (word & 3) != 0:
-        step = _product(inverse, tl.reshape(tl.where(diagonal, 0.0, blocks), (_C, _C)), HALF)
-        inverse += _product(_product(step, step, HALF), inverse, HALF)
+    solved = tl.where(row == column, 1.0, tl.where(row // 2 == column // 2, -own.to(tl.float32), 0.0))
+    for size in tl.static_range(1, 4):
+        joins = (row >> size != column >> size) & (row >> (size + 1) == column >> (size + 1))
+        joined = _product(solved, tl.where(joins, own, 0.0), HALF)
+        solved -= _product(joined, solved, HALF)
+    block = tl.arange(0, _C) // _B
+    diagonal = block[:, None] == block[None, :]
+    solved = tl.reshape(tl.broadcast_to(solved[:, :, None, :], (_N, _B, _N, _B)), (_C, _C))
+    inverse = tl.where(diagonal, solved, 0.0)
+    span = (word & 3) if HALF else 2  # in float32 the compiler fails at a branch here, and needs none: L may be zero
+    if span != 0:
+        step = _product(inverse, tl.where(diagonal, 0.0, weight), HALF)
         inverse -= _product(step, inverse, HALF)
+        inverse += _product(_product(step, step, HALF), inverse, HALF)
     return inverse
 
 
 @triton.jit
 def _product(x, y, HALF: tl.constexpr):
     """x @ y in float32. With HALF of float16, which is as exact as TF32: all numbers here are about 1 or below."""
-    if HALF:
-        x, y = x.to(tl.float16), y.to(tl.float16)
-    return tl.dot(x, y, input_precision="ieee")
+    return tl.dot(_narrow(x, HALF), _narrow(y, HALF), input_precision="ieee")
+
+
+@triton.jit
+def _narrow(x, HALF: tl.constexpr):
+    return x.to(tl.float16) if HALF else x
 
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _walk(
-    k, known, added, scales, states, slots, forks, flags, walk, n_rows, k_stride, slot_stride,
+    k, known, added, scales, states, left, slots, forks, flags, walk, n_rows, k_stride, slot_stride,
     HV: tl.constexpr, GROUP: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, DV: tl.constexpr, NB: tl.constexpr,
     BV: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -329,6 +354,8 @@ def _walk(
             if end != -1:
                 target = _state(slots, forks, end, slot_stride, HV * DK * DV) + head * DK * DV
                 _store(target, row, DV, col, row < DK, tl.trans(state), DV, BV)
+            if end < -1:
+                _keep(left + ((-2 - end).to(tl.int64) * HV + head) * DV * DK, col, row, state, DK, BK, DV)
             if flag >= 0:
                 tl.debug_barrier()  # all threads have stored
                 tl.atomic_xchg(done + flag * HV * NB, 1, sem="release")
@@ -365,7 +392,7 @@ def _keep(target, col, row, state, DK: tl.constexpr, BK: tl.constexpr, DV: tl.co
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _finish(
-    q, k, v, mixed, scales, states, slots, forks, out, tiles, n_rows, q_stride, k_stride, v_stride, slot_stride,
+    q, k, v, mixed, scales, states, left, slots, out, tiles, n_rows, q_stride, k_stride, v_stride, slot_stride,
     HV: tl.constexpr, GROUP: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, DV: tl.constexpr, NB: tl.constexpr,
     BV: tl.constexpr,
 ):  # fmt: skip
@@ -375,26 +402,32 @@ def _finish(
         tile, head, col = tiles + 1 + at // (HV * NB) * _TILE, at // NB % HV, at % NB * BV + tl.arange(0, BV)
         word, chunk, begin = tl.load(tile + 4), tl.load(tile + 5), tl.load(tile + 6)
         own, rows = _left(word, 0) > 0, tl.load(tile + i // _B) + i % _B
+        ours = (chunk >= 0) | (begin < -1)
+        if chunk >= 0:
+            kept = states + (chunk.to(tl.int64) * HV + head) * DV * DK
+        else:
+            kept = left + ((-2 - begin).to(tl.int64) * HV + head) * DV * DK
+        state = tl.trans(_tile(kept, col, DK, row, (col < DV) & ours, DK, BK))
         key = _tile(k + head // GROUP * DK, rows, k_stride, row, own, DK, BK)
         query = _tile(q + head // GROUP * DK, rows, q_stride, row, own, DK, BK)
         value = _tile(v + head * DV, rows, v_stride, col, own, DV, BV)
         mix = _tile(mixed + head * n_rows * _C, rows, _C, i, own, _C, _C)
         place = scales + (head * n_rows + rows) * 4
         key_scale, query_scale = tl.load(place, own, 0.0), tl.load(place + 1, own, 0.0)
-        if chunk >= 0:
-            kept = states + (chunk.to(tl.int64) * HV + head) * DV * DK
-            state = tl.trans(_tile(kept, col, DK, row, col < DV, DK, BK))
+        if ours:
             seen = tl.dot(key, state, input_precision="ieee")
             read = tl.dot(query, state, input_precision="ieee")
         else:
-            origin = _state(slots, forks, begin, slot_stride, HV * DK * DV) + head * DK * DV
+            origin = slots + begin.to(tl.int64) * slot_stride + head * DK * DV
             state = _tile(origin, row, DV, col, (row < DK) & (begin != -1), DV, BV).to(key.dtype)
             seen = tl.dot(key, state, input_precision="ieee")
             read = tl.dot(query, state, input_precision="ieee")
         x = value.to(tl.float32) - seen * key_scale[:, None]
-        # As in `_prepare`: a NaN of one piece keeps to itself. That of a state is in all.
-        size = tl.sum(tl.sum(tl.abs(value.to(tl.float32)), 1), 0) + tl.sum(key_scale, 0)
-        n_parts = tl.where(size < float("inf"), 1, _N >> (word & 3))
+        # As in `_prepare`, 0 * NaN is NaN: if there is one, each piece is taken by itself. That of a state is in all.
+        n_parts = 1
+        if (word & 3) < 2:
+            size = tl.sum(tl.sum(tl.abs(value.to(tl.float32)), 1), 0) + tl.sum(key_scale, 0)
+            n_parts = tl.where(size < float("inf"), 1, _N >> (word & 3))
         for n in tl.range(0, n_parts, disable_licm=True):
             mine = own & ((n_parts == 1) | (i // (_B << (word & 3)) == n))
             y = tl.where(mine[:, None], x, 0.0).to(key.dtype)
@@ -441,17 +474,17 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
     for dtype, name, Hv, Hk in ((torch.bfloat16, "bf16", 32, 16), (torch.float32, "fp32", 16, 16)):
         config = Config.of(dtype, 128, 228_000)
         shape = {"HV": Hv, "GROUP": Hv // Hk, "DK": 128, "BK": 128, "DV": 128}
-        shape |= {"NB": 128 // config.columns, "BV": config.columns}
-        own = shape | {"HALF": config.half}
+        walk, finish = (shape | {"NB": 128 // n, "BV": n} for n in (config.walk_columns, config.finish_columns))
+        own = walk | {"BV": 128, "HALF": config.half, "STAGES": config.prepare_stages}
         yield _prepare, _signature(_prepare, own, name), own, _options(config.prepare_warps, config.prepare_programs)
-        own = shape | {"STAGES": config.walk_stages}
+        own = walk | {"STAGES": config.walk_stages}
         options = _options(config.walk_warps, config.walk_programs) | {"num_stages": config.walk_stages}
         yield _walk, _signature(_walk, own, name), own, options
-        yield _finish, _signature(_finish, shape, name), shape, _options(config.finish_warps, config.finish_programs)
+        yield _finish, _signature(_finish, finish, name), finish, _options(config.finish_warps, config.finish_programs)
 
 
 def _signature(kernel: Any, constants: dict[str, Any], dtype: str) -> dict[str, str]:
-    types = dict.fromkeys(("q", "k", "v", "a", "b", "mixed", "known", "added", "states", "out"), f"*{dtype}")
+    types = dict.fromkeys(("q", "k", "v", "a", "b", "mixed", "known", "added", "states", "left", "out"), f"*{dtype}")
     types |= dict.fromkeys(("rate", "dt_bias", "scales", "slots", "forks"), "*fp32")
     types |= dict.fromkeys(("flags", "tiles", "walk"), "*i32") | dict.fromkeys(constants, "constexpr")
     return {name: types.get(name, "i32") for name in kernel.arg_names}
