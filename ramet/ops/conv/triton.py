@@ -18,6 +18,7 @@ from ramet.round import Stream
 __all__ = ["causal_conv", "plan", "room", "variants"]
 
 _COPIERS = 8  # programs a block of channels that write windows
+_ROWS = 8  # of a program, at most 32; it reads W - 1 rows and its channels' taps besides
 _OPTIONS = {"num_warps": 1}
 
 
@@ -35,43 +36,40 @@ def causal_conv(x: torch.Tensor, weight: torch.Tensor, stream: Stream, states: R
     window = x[:0] if states is None else states.window
     assert window.dtype == x.dtype
     assert window.is_contiguous()
-    tile, copiers = _tile(x.dtype, T, C), 0 if states is None else _COPIERS
-    grid = (triton.cdiv(C, tile["BC"]), copiers + triton.cdiv(T, tile["R"] * tile["S"]))
+    channels, copiers = _channels(x.dtype, C), 0 if states is None else _COPIERS
+    grid = (triton.cdiv(C, channels), copiers + triton.cdiv(T, _ROWS))
     _conv[grid](
         x, weight, stream.work["conv/before"], stream.work["conv/after"], window, out, T, x.stride(0), *weight.stride(),
-        C=C, W=W, **tile, COPIERS=copiers, **_OPTIONS,
+        C=C, W=W, R=_ROWS, BC=channels, COPIERS=copiers, **_OPTIONS,
     )  # fmt: skip
     return out
 
 
-def _tile(dtype: torch.dtype, n_rows: int, n_channels: int) -> dict[str, int]:
-    """R rows loaded at a time, S times, powers of two of at most 32 in all, and BC channels: 16 bytes a thread and row.
-    A program reads W - 1 rows and its channels' taps besides, yet small rounds shall fill a card too."""
-    channels = min(32 * 16 // dtype.itemsize, max(16, triton.next_power_of_2(n_channels)))
-    return {"R": 8, "S": 1 if n_rows <= 2048 else 4, "BC": channels}
+def _channels(dtype: torch.dtype, n_channels: int) -> int:
+    """Channels of a program: 16 bytes a thread and row."""
+    return min(32 * 16 // dtype.itemsize, max(16, int(triton.next_power_of_2(n_channels))))
 
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _conv(
     x, weight, before, after, window, out, n_rows, x_stride, channel_stride, tap_stride,
-    C: tl.constexpr, W: tl.constexpr, R: tl.constexpr, S: tl.constexpr, BC: tl.constexpr, COPIERS: tl.constexpr,
+    C: tl.constexpr, W: tl.constexpr, R: tl.constexpr, BC: tl.constexpr, COPIERS: tl.constexpr,
 ):  # fmt: skip
     c, block = tl.program_id(0) * BC + tl.arange(0, BC), tl.program_id(1) - COPIERS
     if block < 0:
         _keep(x, after, window, block + COPIERS, c, x_stride, C, W, COPIERS)
     else:
-        first = block * (R * S)
         taps = weight + c * channel_stride
-        _walk(x, taps, before, window, out, n_rows, first, c, x_stride, tap_stride, C, W, R, S, BC)
+        _walk(x, taps, before, window, out, n_rows, block * R, c, x_stride, tap_stride, C, W, R, BC)
 
 
 @triton.jit
 def _walk(
     x, weight, before, window, out, n_rows, first, c, x_stride, tap_stride,
-    C: tl.constexpr, W: tl.constexpr, R: tl.constexpr, S: tl.constexpr, BC: tl.constexpr,
+    C: tl.constexpr, W: tl.constexpr, R: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Down R * S rows from `first` on."""
-    n = tl.minimum(n_rows - first, R * S)
+    """Down R rows from `first` on."""
+    n = tl.minimum(n_rows - first, R)
     at, to = x + first.to(tl.int64) * x_stride + c, out + first.to(tl.int64) * C + c
     held: tl.tuple = ()  # the inputs before a row, the newest first: guessed to be the rows before, for a start
     taps: tl.tuple = ()
@@ -79,34 +77,22 @@ def _walk(
         held += (tl.load(at - j * x_stride, _mask(first >= j, c, C, BC), 0.0).to(tl.float32),)
     for j in tl.static_range(W):
         taps += (tl.load(weight + (W - 1 - j) * tap_stride, _mask(True, c, C, BC), 0.0).to(tl.float32),)
-    inputs = _rows(at, 0, n, x_stride, c, C, BC, R)
-    tl.debug_barrier()  # the assembler would put these loads off until behind what waits for the list
-    begins = _begins(before, first, n, W, R * S)
-    for begin in range(0, R * S, R):
-        following = inputs
-        if S > 1:
-            following = _rows(at, begin + R, n, x_stride, c, C, BC, R)
-        for k in tl.static_range(R):
-            if (begins >> (begin + k)) & 1 != 0:
-                held = _above(x, window, before + (first + begin + k) * (W - 1), c, x_stride, C, W, BC)
-            seen: tl.tuple = (inputs[k].to(tl.float32),)
-            seen += held
-            total = seen[0] * taps[0]
-            for j in tl.static_range(1, W):  # of two products the compiler could fuse either, and not the same each row
-                total = tl.fma(seen[j], taps[j], total)
-            value = times_logistic(total, total).to(out.dtype.element_ty)
-            tl.store(to + (begin + k) * C, value, _mask(begin + k < n, c, C, BC))
-            held = seen[: W - 1]
-        inputs = following
-
-
-@triton.jit
-def _rows(at, begin, n, x_stride, c, C: tl.constexpr, BC: tl.constexpr, R: tl.constexpr):
-    """R rows of the stream, the last of n once more instead of those behind it: no load then depends on n."""
     inputs: tl.tuple = ()
+    for k in tl.static_range(R):  # the last of n once more instead of those behind it: no load then depends on n
+        inputs += (tl.load(at + tl.minimum(k, n - 1) * x_stride, _mask(True, c, C, BC), 0.0),)
+    tl.debug_barrier()  # the assembler would put these loads off until behind what waits for the list
+    begins = _begins(before, first, n, W, R)
     for k in tl.static_range(R):
-        inputs += (tl.load(at + tl.minimum(begin + k, n - 1) * x_stride, _mask(True, c, C, BC), 0.0),)
-    return inputs
+        if (begins >> k) & 1 != 0:
+            held = _above(x, window, before + (first + k) * (W - 1), c, x_stride, C, W, BC)
+        seen: tl.tuple = (inputs[k].to(tl.float32),)
+        seen += held
+        total = seen[0] * taps[0]
+        for j in tl.static_range(1, W):  # of two products the compiler could fuse either, and not the same each row
+            total = tl.fma(seen[j], taps[j], total)
+        value = times_logistic(total, total).to(out.dtype.element_ty)
+        tl.store(to + k * C, value, _mask(k < n, c, C, BC))
+        held = seen[: W - 1]
 
 
 @triton.jit
@@ -172,8 +158,9 @@ def _mask(there, c, C: tl.constexpr, BC: tl.constexpr):
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]]:
     """The kernel as Qwen3.5 uses it, for tests that compile."""
     for dtype, name in ((torch.bfloat16, "bf16"), (torch.float32, "fp32")):
-        for T, C in ((640, 6144), (10240, 8192)):
-            constants = {"channel_stride": 1, "C": C, "W": 4, **_tile(dtype, T, C), "COPIERS": _COPIERS}
+        for C in (6144, 8192):
+            channels = _channels(dtype, C)
+            constants = {"channel_stride": 1, "C": C, "W": 4, "R": _ROWS, "BC": channels, "COPIERS": _COPIERS}
             types = dict.fromkeys(("x", "window", "out"), f"*{name}") | {"weight": "*fp32"}
             types |= {"before": "*i32", "after": "*i32"} | dict.fromkeys(constants, "constexpr")
             yield _conv, {each: types.get(each, "i32") for each in _conv.arg_names}, constants, _OPTIONS

@@ -36,14 +36,13 @@ _LOG2_E = tl.constexpr(1.4426950408889634)
 
 class Config(NamedTuple):
     """What the launches depend on besides shapes: value columns of a program of `walk` and of `finish`, the stages of
-    the loads of `prepare` and `walk`, warps and programs a processor of the three kernels, and whether `prepare` may
-    solve in float16."""
+    the loads of `walk`, warps and programs a processor of the three kernels, and whether `prepare` may solve in
+    float16."""
 
     walk_columns: int
     walk_stages: int
     walk_warps: int
     walk_programs: int
-    prepare_stages: int
     prepare_warps: int
     prepare_programs: int
     finish_columns: int
@@ -58,8 +57,8 @@ class Config(NamedTuple):
         if dtype == torch.bfloat16:
             walk_stages = 3 if shared_memory > 101_000 else 1
             finish_columns = 128 if shared_memory > 107_000 else 64
-            return cls(min(columns, 64), walk_stages, 4, 2, 1, 4, 2, min(columns, finish_columns), 8, 2, True)
-        return cls(min(columns, 32), 1, 16, 1, 1, 16, 1, min(columns, 32), 16, 1, False)
+            return cls(min(columns, 64), walk_stages, 4, 2, 4, 2, min(columns, finish_columns), 8, 2, True)
+        return cls(min(columns, 32), 1, 16, 1, 16, 1, min(columns, 32), 16, 1, False)
 
 
 def _padded(n: int) -> int:
@@ -103,7 +102,7 @@ def gated_delta(
     _prepare[(min(config.prepare_programs * n, n_tiles),)](
         q, k, v, a, b, rate, dt_bias, scratch.mixed, scratch.known, scratch.added, scratch.scales, scratch.flags, tiles,
         items, len(v), q.stride(0), k.stride(0), v.stride(0), a.stride(0), b.stride(0), **heads, NB=n_blocks,
-        BV=_padded(Dv), HALF=config.half, STAGES=config.prepare_stages,
+        BV=_padded(Dv), HALF=config.half,
         **_options(config.prepare_warps, config.prepare_programs),
     )  # fmt: skip
     _walk[(max(1, min(config.walk_programs * n, (len(items) - 2) // ITEM * Hv * n_blocks)),)](
@@ -174,14 +173,14 @@ def _prepare(
     q, k, v, a, b, rate, dt_bias, mixed, known, added, scales, flags, tiles, walk, n_rows, q_stride, k_stride, v_stride,
     a_stride, b_stride,
     HV: tl.constexpr, GROUP: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, DV: tl.constexpr, NB: tl.constexpr,
-    BV: tl.constexpr, HALF: tl.constexpr, STAGES: tl.constexpr,
+    BV: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     """What needs no state, of all tiles and value heads; clears the flags.
 
     A row of a NaN makes its decay NaN, and thereby its own results and those of the rows of its piece behind it. In a
     product all rows of a tile meet, and 0 * NaN is NaN: such rows count for nothing on the right side of one.
     """
-    for at in tl.range(tl.program_id(0), tl.load(tiles) * HV, tl.num_programs(0), num_stages=STAGES, disable_licm=True):
+    for at in tl.range(tl.program_id(0), tl.load(tiles) * HV, tl.num_programs(0), disable_licm=True):
         tile, head = tiles + 1 + at // HV * _TILE, at % HV
         i, col, column = tl.arange(0, _C), tl.arange(0, BK), tl.arange(0, BV)
         word, chunk = tl.load(tile + 4), tl.load(tile + 5)
@@ -475,7 +474,7 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         config = Config.of(dtype, 128, 228_000)
         shape = {"HV": Hv, "GROUP": Hv // Hk, "DK": 128, "BK": 128, "DV": 128}
         walk, finish = (shape | {"NB": 128 // n, "BV": n} for n in (config.walk_columns, config.finish_columns))
-        own = walk | {"BV": 128, "HALF": config.half, "STAGES": config.prepare_stages}
+        own = walk | {"BV": 128, "HALF": config.half}
         yield _prepare, _signature(_prepare, own, name), own, _options(config.prepare_warps, config.prepare_programs)
         own = walk | {"STAGES": config.walk_stages}
         options = _options(config.walk_warps, config.walk_programs) | {"num_stages": config.walk_stages}

@@ -105,26 +105,19 @@ class Cost:
 
 # fmt: off
 _TILES: dict[Tile, Cost] = {  # measured on an H200
-    Tile(128, 256, 64, 8, 4, flat=True, parts=2):  Cost(1, 0.75, 0.86, 2.5),
-    Tile(128, 256, 64, 8, 3, beside=64):           Cost(1, 0.96, 1.00, 3.0),
-    Tile(128, 256, 64, 8, 4, beside=32):           Cost(1, 0.87, 0.93, 3.0),
-    Tile(128, 256, 64, 8, 4):                      Cost(1, 0.75, 0.86, 3.0),
-    Tile(128, 128, 64, 8, 5, beside=64):           Cost(1, 0.58, 0.72, 2.5),
-    Tile(128, 128, 64, 8, 6, beside=32):           Cost(1, 0.49, 0.65, 2.5),
-    Tile(128, 128, 64, 8, 3):                      Cost(2, 0.40, 1.00, 3.0),
-    Tile(128, 128, 64, 8, 6):                      Cost(1, 0.39, 0.57, 2.5),
-    Tile(128, 64, 64, 8, 7, beside=32):            Cost(1, 0.31, 0.50, 2.5),
-    Tile(128, 64, 128, 4, 4):                      Cost(1, 0.26, 0.43, 2.5),
-    Tile(128, 64, 64, 4, 4):                       Cost(2, 0.26, 0.80, 3.0),
-    Tile(64, 256, 64, 4, 5):                       Cost(1, 0.41, 0.72, 2.5),
-    Tile(64, 256, 64, 4, 4, beside=64):            Cost(1, 0.49, 0.86, 2.5),
-    Tile(64, 128, 64, 4, 4):                       Cost(2, 0.26, 0.80, 3.0),
-    Tile(64, 64, 128, 4, 5, beside=16):            Cost(1, 0.20, 0.33, 2.5),
-    Tile(64, 64, 128, 4, 3):                       Cost(2, 0.18, 0.55, 2.5),
-    Tile(64, 32, 128, 4, 8):                       Cost(1, 0.13, 0.22, 2.5),
+    Tile(128, 256, 64, 8, 4, flat=True, parts=2):  Cost(1, 0.664, 0.790, 2.67),
+    Tile(128, 256, 64, 8, 3, beside=64):           Cost(1, 0.882, 1.029, 2.80),
+    Tile(128, 128, 64, 8, 5, beside=64):           Cost(1, 0.551, 0.594, 2.97),
+    Tile(128, 128, 64, 8, 3):                      Cost(2, 0.489, 0.730, 2.86),
+    Tile(128, 128, 64, 8, 6):                      Cost(1, 0.331, 0.381, 2.43),
+    Tile(128, 64, 128, 4, 4):                      Cost(1, 0.215, 0.235, 2.14),
+    Tile(64, 256, 64, 4, 5):                       Cost(1, 0.315, 0.355, 3.00),
+    Tile(64, 256, 64, 4, 4, beside=64):            Cost(1, 0.402, 0.455, 3.27),
+    Tile(64, 128, 64, 4, 4):                       Cost(2, 0.298, 0.437, 2.18),
+    Tile(64, 64, 128, 4, 5, beside=16):            Cost(1, 0.185, 0.151, 2.60),
+    Tile(64, 32, 128, 4, 8):                       Cost(1, 0.112, 0.061, 2.71),
 }
 # fmt: on
-CHAINED = False  # whether a launch may begin while the one in front ends
 EARLY = 96  # of what is added, how many numbers a thread may hold from the beginning
 _PLAIN = Tile(32, 32, 32, 4, 2)  # float32
 
@@ -175,7 +168,7 @@ def multiply(
     if not described:
         x = x.contiguous()
     n_tiles = triton.cdiv(len(x), tile.block_m) * triton.cdiv(len(weight), tile.width)
-    constants, options = _launch(tile, described, bias is not None, added, described and x.is_cuda and CHAINED)
+    constants, options = _launch(tile, described, bias is not None, added)
     operands = [
         None if block is None else TensorDescriptor.from_tensor(operand, list(block)) if described else operand
         for operand, block in zip((x, weight, out, weight, out), _blocks(tile), strict=True)
@@ -201,16 +194,14 @@ def _described(*operands: torch.Tensor) -> bool:
     )
 
 
-def _launch(
-    tile: Tile, described: bool, biased: bool, added: bool, chained: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _launch(tile: Tile, described: bool, biased: bool, added: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     early = added and not tile.flat and tile.block_m * tile.width <= EARLY * 32 * tile.warps
     constants = {
         "described": described, "biased": biased, "added": added, "flat": tile.flat,
         "block_m": tile.block_m, "block_n": tile.block_n, "block_k": tile.block_k,
-        "parts": tile.parts, "beside": tile.beside, "early": early, "chained": chained,
+        "parts": tile.parts, "beside": tile.beside, "early": early,
     }  # fmt: skip
-    return constants, {"num_warps": tile.warps, "num_stages": tile.stages, "launch_pdl": chained}
+    return constants, {"num_warps": tile.warps, "num_stages": tile.stages}
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
@@ -224,10 +215,10 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
 
 
 def variant(
-    tile: Tile, dtype: str, described: bool, biased: bool, added: bool, chained: bool = False
+    tile: Tile, dtype: str, described: bool, biased: bool, added: bool
 ) -> tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]:
-    """One way to compile the product: kernel, signature, constants, options. `chained`: sm_90 and later."""
-    constants, options = _launch(tile, described, biased, added, chained)
+    """One way to compile the product: kernel, signature, constants, options."""
+    constants, options = _launch(tile, described, biased, added)
     operands = [
         "constexpr" if block is None else f"tensordesc<{dtype}[{block[0]}, {block[1]}]>" if described else f"*{dtype}"
         for block in _blocks(tile)
@@ -340,10 +331,8 @@ def _product_kernel(
     x: tl.tensor, weight: tl.tensor, out: tl.tensor, weight_beside: tl.tensor, out_beside: tl.tensor,
     bias_ptr: tl.tensor, out_ptr: tl.tensor, n_rows: tl.tensor, n: tl.tensor, k: tl.tensor, described: tl.constexpr,
     biased: tl.constexpr, added: tl.constexpr, early: tl.constexpr, flat: tl.constexpr, block_m: tl.constexpr,
-    block_n: tl.constexpr, block_k: tl.constexpr, parts: tl.constexpr, beside: tl.constexpr, chained: tl.constexpr,
+    block_n: tl.constexpr, block_k: tl.constexpr, parts: tl.constexpr, beside: tl.constexpr,
 ) -> None:  # fmt: skip
-    if chained:
-        tl.extra.cuda.gdc_wait()  # for the kernel in front, whose end this one's beginning overlaps
     if flat:
         n_tiles = tl.cdiv(n_rows, block_m) * tl.cdiv(n, block_n + beside)
         for tile in tl.range(tl.program_id(0), n_tiles, tl.num_programs(0), flatten=True):
