@@ -75,8 +75,8 @@ def attention(
         n_whole = 2 * n_programs * tile.rows if invariant else 0
         whole = torch.empty(n_whole, head_dim, dtype=torch.float32, device=q.device)
         _attend[(n_programs,)](
-            q, k, v, out, page_keys, page_values, queries.rows, stream.positions, stream.context_pages, items, runs,
-            segments, sums, tops, whole, q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
+            q, k, v, out, page_keys, page_values, queries.rows, stream.positions, stream.context_pages, items,
+            len(items) // len(ITEM) - 1, runs, segments, sums, tops, whole, q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
             page_keys.stride(-3), page_keys.stride(-2), scale * _LOG2_E, window,
             **_constants(tiling, head_dim, tile, n_parts, page_keys.shape[1] if paged else 0, window, invariant),
             num_warps=tile.n_warps, num_stages=tile.n_stages,
@@ -184,48 +184,48 @@ _SUMS = ("sums", "tops", "whole")
 
 def _typed(kernel: Any, dtype: str, constants: dict[str, Any]) -> tuple[Any, dict[str, str], dict[str, Any]]:
     types = dict.fromkeys(constants, "constexpr") | dict.fromkeys(_FLOATS, f"*{dtype}") | dict.fromkeys(_SUMS, "*fp32")
-    types |= {"scale": "fp32", "window": "i32", "n": "i32"}
+    types |= {"scale": "fp32", "window": "i32", "n": "i32", "n_most": "i32"}
     numbers = {name: "i32" for name in kernel.arg_names if name.endswith(("_row", "_head"))}
     return kernel, {name: (types | numbers).get(name, "*i32") for name in kernel.arg_names}, constants
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_most"])
 def _attend(
     q: tl.tensor, k: tl.tensor, v: tl.tensor, out: tl.tensor, page_keys: tl.tensor, page_values: tl.tensor,
-    rows: tl.tensor, positions: tl.tensor, context_pages: tl.tensor, items: tl.tensor, runs: tl.tensor,
-    segments: tl.tensor, sums: tl.tensor, tops: tl.tensor, whole: tl.tensor, q_row: tl.tensor, q_head: tl.tensor,
-    k_row: tl.tensor, k_head: tl.tensor, v_row: tl.tensor, v_head: tl.tensor, page_row: tl.tensor,
+    rows: tl.tensor, positions: tl.tensor, context_pages: tl.tensor, items: tl.tensor, n_most: tl.tensor,
+    runs: tl.tensor, segments: tl.tensor, sums: tl.tensor, tops: tl.tensor, whole: tl.tensor, q_row: tl.tensor,
+    q_head: tl.tensor, k_row: tl.tensor, k_head: tl.tensor, v_row: tl.tensor, v_head: tl.tensor, page_row: tl.tensor,
     page_head: tl.tensor, scale: tl.tensor, window: tl.tensor, n_kv_heads: tl.constexpr, group: tl.constexpr,
     head_dim: tl.constexpr, block_d: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, keys: tl.constexpr,
     n_parts: tl.constexpr, page_size: tl.constexpr, windowed: tl.constexpr, span: tl.constexpr, n_stages: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Every program takes units, an item's rows for one key head, there and back so that long and short ones mix."""
+    """Every program takes units, an item's rows for one key head, there and back so that long and short ones mix.
+
+    The list has room for n_most items: the first is read while their number is still on its way."""
     pid, n_programs = tl.program_id(0), tl.num_programs(0)
     n_units = tl.load(items) * (n_kv_heads * n_parts)
     d, m = tl.arange(0, block_d), tl.arange(0, block_m)
     in_head = d < head_dim
     part_queries: tl.constexpr = block_m // group
+    unit = pid
+    begin, all_queries, of, left, paged, run, key, step, slot = _item(items, unit // (n_kv_heads * n_parts), n_most)
     for turn in range(tl.cdiv(n_units, n_programs)):
-        unit = turn * n_programs + tl.where(turn % 2 == 0, pid, n_programs - 1 - pid)
-        item = items + (1 + unit // (n_kv_heads * n_parts)) * _ITEM
         head = unit % n_kv_heads
         skipped = unit // n_kv_heads % n_parts * part_queries
-        exists = unit < n_units
-        all_queries = tl.load(item + 1, mask=exists, other=0)
         n_queries = tl.minimum(all_queries - skipped, part_queries)
-        left = tl.where(exists & (n_queries > 0), tl.load(item + 3, mask=exists, other=0), 0)
+        left = tl.where((unit < n_units) & (n_queries > 0), left, 0)
         if left > 0:
-            first, slot = tl.load(item) + skipped, tl.load(item + 8)
-            paged, run, key, step = tl.load(item + 4), tl.load(item + 5), tl.load(item + 6), tl.load(item + 7)
-            segment = segments + tl.load(item + 2) * _SEGMENT
+            first, segment = begin + skipped, segments + of * _SEGMENT
             block, context_end, chain = tl.load(segment), tl.load(segment + 1), segment + 2
             query = first + tl.minimum(m // group, n_queries - 1)
             heads = head * group + m % group
+            q_at = q + query.to(tl.int64) * q_row + heads * q_head
+            asked = tl.load(q_at[:, None] + d[None, :], mask=in_head[None, :], other=0.0)
             at = tl.load(positions + tl.load(rows + query))
             high = at // block * block + (block - 1)
             low = at - window + 1
-            q_at = q + query.to(tl.int64) * q_row + heads * q_head
-            asked = tl.load(q_at[:, None] + d[None, :], mask=in_head[None, :], other=0.0)
+            lowest_high = tl.load(positions + tl.load(rows + first)) // block * block + (block - 1)
+            highest_low = tl.load(positions + tl.load(rows + first + n_queries - 1)) - window + 1
             real = m < n_queries * group
             target = out + (query.to(tl.int64) * (n_kv_heads * group) + heads) * head_dim
             place = slot + (head * all_queries + skipped) * group + m
@@ -236,12 +236,11 @@ def _attend(
                 is_first = True
                 while left > 0:
                     n_blocks = _blocks_in_span(runs, run, key, step, left, context_end, chain, keys, span)
-                    n_paged = tl.minimum(paged, n_blocks)
-                    paged -= n_paged
                     top, total, acc, run, key, step = _walk(
-                        asked, k, v, page_keys, page_values, context_pages, runs, run, key, step, n_blocks, n_paged,
-                        context_end, chain, high, low, head, k_row, k_head, v_row, v_head, page_row, page_head, scale,
-                        head_dim, block_d, block_m, block_n, keys, page_size, windowed, n_stages,
+                        asked, k, v, page_keys, page_values, context_pages, runs, run, key, step, n_blocks,
+                        context_end, chain, high, low, lowest_high, highest_low, head, k_row, k_head, v_row, v_head,
+                        page_row, page_head, scale, head_dim, block_d, block_m, block_n, keys, page_size, windowed,
+                        True, n_stages,
                     )  # fmt: skip
                     left -= n_blocks
                     if is_first & (left == 0):
@@ -264,11 +263,26 @@ def _attend(
                         is_first = False
             else:
                 top, total, acc, run, key, step = _walk(
-                    asked, k, v, page_keys, page_values, context_pages, runs, run, key, step, left, paged,
-                    context_end, chain, high, low, head, k_row, k_head, v_row, v_head, page_row, page_head, scale,
-                    head_dim, block_d, block_m, block_n, keys, page_size, windowed, n_stages,
+                    asked, k, v, page_keys, page_values, context_pages, runs, run, key, step, left,
+                    context_end, chain, high, low, lowest_high, highest_low, head, k_row, k_head, v_row, v_head,
+                    page_row, page_head, scale, head_dim, block_d, block_m, block_n, keys, page_size, windowed,
+                    False, n_stages,
                 )  # fmt: skip
                 _finish(acc, top, total, target, sums, tops, slot, place, real, in_head, d, head_dim)
+        unit = (turn + 1) * n_programs + tl.where(turn % 2 == 0, n_programs - 1 - pid, pid)
+        begin, all_queries, of, left, paged, run, key, step, slot = _item(
+            items, unit // (n_kv_heads * n_parts), n_most
+        )
+
+
+@triton.jit
+def _item(items: tl.tensor, i: tl.tensor, n_most: tl.tensor) -> tuple[tl.tensor, ...]:
+    """The fields of ITEM; of the last that the list has room for, where i lies behind it."""
+    item = items + (1 + tl.minimum(i, n_most - 1)) * _ITEM
+    return (
+        tl.load(item), tl.load(item + 1), tl.load(item + 2), tl.load(item + 3), tl.load(item + 4), tl.load(item + 5),
+        tl.load(item + 6), tl.load(item + 7), tl.load(item + 8),
+    )  # fmt: skip
 
 
 @triton.jit
@@ -322,53 +336,99 @@ def _copy(
 def _walk(
     asked: tl.tensor, k: tl.tensor, v: tl.tensor, page_keys: tl.tensor, page_values: tl.tensor,
     context_pages: tl.tensor, runs: tl.tensor, run: tl.tensor, key: tl.tensor, step: tl.tensor, n_blocks: tl.tensor,
-    n_paged: tl.tensor, context_end: tl.tensor, chain: tl.tensor, high: tl.tensor, low: tl.tensor, head: tl.tensor,
-    k_row: tl.tensor, k_head: tl.tensor, v_row: tl.tensor, v_head: tl.tensor, page_row: tl.tensor,
-    page_head: tl.tensor, scale: tl.tensor, head_dim: tl.constexpr, block_d: tl.constexpr, block_m: tl.constexpr,
-    block_n: tl.constexpr, keys: tl.constexpr, page_size: tl.constexpr, windowed: tl.constexpr, n_stages: tl.constexpr,
+    context_end: tl.tensor, chain: tl.tensor, high: tl.tensor, low: tl.tensor,
+    lowest_high: tl.tensor, highest_low: tl.tensor, head: tl.tensor, k_row: tl.tensor, k_head: tl.tensor,
+    v_row: tl.tensor, v_head: tl.tensor, page_row: tl.tensor, page_head: tl.tensor, scale: tl.tensor,
+    head_dim: tl.constexpr, block_d: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, keys: tl.constexpr,
+    page_size: tl.constexpr, windowed: tl.constexpr, mixed: tl.constexpr, n_stages: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:  # fmt: skip
     """Sums over n_blocks blocks from `key` of `run` on, of which only the first n_paged may hold keys in pages: the
-    largest score, the sum of weights and that of weighted values of each row; and where the next block begins."""
+    largest score, the sum of weights and that of weighted values of each row; and where the next block begins.
+    `mixed`: a run may lie in pages and stream.
+
+    What a turn loads keys and values by comes from the turn before, in registers: a load in between would keep them
+    from being under way while the products of the block before are."""
     top = tl.full([block_m], float("-inf"), tl.float32)
     total = tl.zeros([block_m], tl.float32)
     acc = tl.zeros([block_m, block_d], tl.float32)
-    lowest_high, highest_low = tl.min(high), tl.max(low)
     d, n = tl.arange(0, block_d), tl.arange(0, block_n)
     in_head = (d < head_dim)[None, :]
     k_own, v_own = k + head * k_head, v + head * v_head
-    if page_size:
-        for _ in tl.range(n_paged * (keys // block_n), num_stages=n_stages):
-            position, n_keys = tl.load(runs + run * _RUN), tl.load(runs + run * _RUN + 1)
-            in_pages, pages = tl.load(runs + run * _RUN + 2), tl.load(runs + run * _RUN + 3)
-            own = key + n
-            at = position + own
-            page = tl.load(context_pages + pages + at // page_size, mask=own < in_pages, other=0)
-            slot = (page.to(tl.int64) * page_size + at % page_size) * page_row + head * page_head
-            row = (tl.load(runs + run * _RUN + 4) - in_pages + own).to(tl.int64)
-            k_at = tl.where(own < in_pages, page_keys + slot, k_own + row * k_row)
-            v_at = tl.where(own < in_pages, page_values + slot, v_own + row * v_row)
-            wanted = (own < n_keys)[:, None] & in_head
-            k_tile = tl.load(k_at[:, None] + d[None, :], mask=wanted, other=0.0)
-            scores = tl.dot(asked, tl.trans(k_tile), input_precision="ieee")
-            scores = _hide(scores, position, key, n_keys, n, high, low, lowest_high, highest_low, block_n, windowed)
-            top, total, acc, weights = _weigh(scores, scale, top, total, acc)
-            v_tile = tl.load(v_at[:, None] + d[None, :], mask=wanted, other=0.0)
-            acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
-            run, key, step = _advance(run, key, step, n_keys, context_end, chain, block_n, keys)
-        n_blocks -= n_paged
     k_offsets, v_offsets = n[:, None] * k_row + d[None, :], n[:, None] * v_row + d[None, :]
-    for _ in tl.range(n_blocks * (keys // block_n), num_stages=n_stages):
-        position, n_keys = tl.load(runs + run * _RUN), tl.load(runs + run * _RUN + 1)
-        row = (tl.load(runs + run * _RUN + 4) - tl.load(runs + run * _RUN + 2) + key).to(tl.int64)
-        wanted = (n < n_keys - key)[:, None] & in_head
-        k_tile = tl.load(k_own + row * k_row + k_offsets, mask=wanted, other=0.0)
-        scores = tl.dot(asked, tl.trans(k_tile), input_precision="ieee")
-        scores = _hide(scores, position, key, n_keys, n, high, low, lowest_high, highest_low, block_n, windowed)
-        top, total, acc, weights = _weigh(scores, scale, top, total, acc)
-        v_tile = tl.load(v_own + row * v_row + v_offsets, mask=wanted, other=0.0)
-        acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
-        run, key, step = _advance(run, key, step, n_keys, context_end, chain, block_n, keys)
+    k_paged, v_paged = page_keys + head * page_head, page_values + head * page_head
+    while n_blocks > 0:
+        position, n_keys, in_pages, pages, base = _run(runs, run)
+        after, after_step = _next(run, step, context_end, chain)
+        next_position, next_keys, next_in_pages, _, next_base = _run(runs, after)
+        rest, next_rest = (n_keys + (keys - 1) - key) // keys, (next_keys + (keys - 1)) // keys
+        here = tl.minimum(rest, n_blocks)
+        n_own = here
+        if page_size:
+            n_paged = tl.minimum(tl.maximum((in_pages + (keys - 1) - key) // keys, 0), here)
+            n_own -= n_paged
+            numbers = context_pages + pages
+            page = tl.load(numbers + (position + key + n) // page_size, mask=key + n < in_pages, other=0)
+            at = key
+            for _ in tl.range(n_paged * (keys // block_n), num_stages=n_stages):
+                own = at + n
+                slot = (page.to(tl.int64) * page_size + (position + own) % page_size) * page_row
+                k_at, v_at = k_paged + slot, v_paged + slot
+                if mixed:
+                    row = (base + own).to(tl.int64)
+                    k_at = tl.where(own < in_pages, k_at, k_own + row * k_row)
+                    v_at = tl.where(own < in_pages, v_at, v_own + row * v_row)
+                wanted = (own < n_keys)[:, None] & in_head
+                k_tile = tl.load(k_at[:, None] + d[None, :], mask=wanted, other=0.0)
+                scores = tl.dot(asked, tl.trans(k_tile), input_precision="ieee")
+                scores = _hide(scores, position, at, n_keys, n, high, low, lowest_high, highest_low, block_n, windowed)
+                top, total, acc, weights = _weigh(scores, scale, top, total, acc)
+                v_tile = tl.load(v_at[:, None] + d[None, :], mask=wanted, other=0.0)
+                acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
+                at += block_n
+                page = tl.load(numbers + (position + at + n) // page_size, mask=at + n < in_pages, other=0)
+        is_rest = (here == rest) & (next_in_pages == 0)
+        n_next = tl.where(is_rest, tl.minimum(next_rest, n_blocks - here), 0)
+        at = key + (here - n_own) * keys
+        end = tl.cdiv(n_keys, keys) * keys
+        for _ in tl.range((n_own + n_next) * (keys // block_n), num_stages=n_stages):
+            done = at >= end
+            at, position = tl.where(done, 0, at), tl.where(done, next_position, position)
+            base, n_keys = tl.where(done, next_base, base), tl.where(done, next_keys, n_keys)
+            end = tl.where(done, next_rest * keys, end)
+            row = (base + at).to(tl.int64)
+            wanted = (n < n_keys - at)[:, None] & in_head
+            k_tile = tl.load(k_own + row * k_row + k_offsets, mask=wanted, other=0.0)
+            scores = tl.dot(asked, tl.trans(k_tile), input_precision="ieee")
+            scores = _hide(scores, position, at, n_keys, n, high, low, lowest_high, highest_low, block_n, windowed)
+            top, total, acc, weights = _weigh(scores, scale, top, total, acc)
+            v_tile = tl.load(v_own + row * v_row + v_offsets, mask=wanted, other=0.0)
+            acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
+            at += block_n
+        n_blocks -= here + n_next
+        last, last_step = _next(after, after_step, context_end, chain)
+        is_whole, is_next_whole = here == rest, n_next == next_rest
+        key = tl.where(is_whole, tl.where(is_next_whole, 0, n_next * keys), key + here * keys)
+        run = tl.where(is_whole, tl.where(is_next_whole, last, after), run)
+        step = tl.where(is_whole, tl.where(is_next_whole, last_step, after_step), step)
     return top, total, acc, run, key, step
+
+
+@triton.jit
+def _run(runs: tl.tensor, run: tl.tensor) -> tuple[tl.tensor, ...]:
+    """What RUN says, with the row at which its first key would lie, were all of them in the stream."""
+    at = runs + run * _RUN
+    in_pages = tl.load(at + 2)
+    return tl.load(at), tl.load(at + 1), in_pages, tl.load(at + 3), tl.load(at + 4) - in_pages
+
+
+@triton.jit
+def _next(
+    run: tl.tensor, step: tl.tensor, context_end: tl.tensor, chain: tl.tensor,
+) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
+    """The run behind one, and how many of the chain have begun then."""
+    to_chain = run + 1 >= context_end
+    below = tl.load(chain + step, mask=to_chain & (step < _CHAIN), other=0)
+    return tl.where(to_chain, below, run + 1), tl.where(to_chain, step + 1, step)
 
 
 @triton.jit
@@ -403,28 +463,6 @@ def _weigh(
 
 
 @triton.jit
-def _advance(
-    run: tl.tensor, key: tl.tensor, step: tl.tensor, n_keys: tl.tensor, context_end: tl.tensor, chain: tl.tensor,
-    block_n: tl.constexpr, keys: tl.constexpr,
-) -> tuple[tl.tensor, ...]:  # fmt: skip
-    """Where the next block begins."""
-    key += block_n
-    done = key >= (n_keys + (keys - 1)) // keys * keys
-    run, step = _next(run, step, done, context_end, chain)
-    return run, tl.where(done, 0, key), step
-
-
-@triton.jit
-def _next(
-    run: tl.tensor, step: tl.tensor, done: tl.tensor, context_end: tl.tensor, chain: tl.tensor,
-) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
-    """The run behind one that is done, and how many of the chain have begun."""
-    to_chain = done & (run + 1 >= context_end)
-    below = tl.load(chain + step, mask=to_chain & (step < _CHAIN), other=0)
-    return tl.where(to_chain, below, tl.where(done, run + 1, run)), tl.where(to_chain, step + 1, step)
-
-
-@triton.jit
 def _blocks_in_span(
     runs: tl.tensor, run: tl.tensor, key: tl.tensor, step: tl.tensor, left: tl.tensor, context_end: tl.tensor,
     chain: tl.tensor, keys: tl.constexpr, span: tl.constexpr,
@@ -440,7 +478,8 @@ def _blocks_in_span(
         found += tl.maximum(until - key // keys, 0)
         reaches_on = (until == n_blocks) & (found < left)
         key = 0
-        run, step = _next(run, step, reaches_on, context_end, chain)
+        after, after_step = _next(run, step, context_end, chain)
+        run, step = tl.where(reaches_on, after, run), tl.where(reaches_on, after_step, step)
     return tl.minimum(found, left)
 
 
