@@ -29,6 +29,7 @@ _RUN = tl.constexpr(len(RUN))
 _SEGMENT = tl.constexpr(len(SEGMENT))
 _CHAIN = tl.constexpr(MAX_ANCESTORS + 1)
 _JOINED = 4  # rows a program joins at a time
+_JOINING = 8  # programs of a processor that join
 _KEPT = 8  # rows a program stores
 
 
@@ -69,20 +70,20 @@ def attention(
         items = stream.work.get(f"{lists}/items{width}")
         if items is None:
             continue
-        tile = choose_tile(q.dtype, head_dim, tiling.group, width, _capability(q.device))
+        tile = choose_tile(q.dtype, head_dim, tiling.group, width, _capability(q.device), invariant)
         n_parts = tile.parts(tiling, width)
         n_programs = min(programs * tile.more_programs, (len(items) // len(ITEM) - 1) * n_kv_heads * n_parts)
         n_whole = 2 * n_programs * tile.rows if invariant else 0
         whole = torch.empty(n_whole, head_dim, dtype=torch.float32, device=q.device)
         _attend[(n_programs,)](
             q, k, v, out, page_keys, page_values, queries.rows, stream.positions, stream.context_pages, items,
-            len(items) // len(ITEM) - 1, runs, segments, sums, tops, whole, q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
-            page_keys.stride(-3), page_keys.stride(-2), scale * _LOG2_E, window,
+            len(items) // len(ITEM) - 1, runs, segments, sums, tops, whole, q.stride(0), q.stride(1), k.stride(0),
+            k.stride(1), v.stride(0), v.stride(1), page_keys.stride(-3), page_keys.stride(-2), scale * _LOG2_E, window,
             **_constants(tiling, head_dim, tile, n_parts, page_keys.shape[1] if paged else 0, window, invariant),
             num_warps=tile.n_warps, num_stages=tile.n_stages,
         )  # fmt: skip
     n_chunks = -(-max(tiling.widths) // _JOINED)  # of one entry and key head
-    _join[(min(4 * tiling.processors, tiling.max_pieces // 2 * n_kv_heads * n_chunks),)](
+    _join[(min(_JOINING * tiling.processors, tiling.max_pieces // 2 * n_kv_heads * n_chunks),)](
         out, joins, sums, tops, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim,
         block_d=triton.next_power_of_2(head_dim), n_chunks=n_chunks, block_r=_JOINED, num_warps=4,
     )  # fmt: skip
@@ -120,10 +121,13 @@ class Tile:
         return -(-(width // tiling.group) // (self.rows // tiling.group))
 
 
-def choose_tile(dtype: torch.dtype, head_dim: int, group: int, width: int, capability: tuple[int, int] | None) -> Tile:
+def choose_tile(
+    dtype: torch.dtype, head_dim: int, group: int, width: int, capability: tuple[int, int] | None, invariant: bool
+) -> Tile:  # fmt: skip
     """For lists whose tiles have `width` rows. Keys and values of the stages and the queries fit the shared memory of
     the card: 227 KB from 9.0 to 11.x, 163 KB on 8.0, 99 KB on others. Without a capability, where kernels are
-    interpreted, nothing binds."""
+    interpreted, nothing binds. With `invariant` every width takes the same number of keys at a time: how sums round
+    depends on it, and in which width of tile a row comes depends on the load."""
     padded = triton.next_power_of_2(head_dim)
     if capability is None:
         return Tile(width, KEYS, 4, 1)
@@ -134,7 +138,9 @@ def choose_tile(dtype: torch.dtype, head_dim: int, group: int, width: int, capab
         return Tile(width, 32 if is_large else 16, 8, 2)
     if padded > 128:
         rows = width if is_large or is_middle or group > NARROW else NARROW
-        return Tile(rows, 64 if is_large and rows > NARROW else 32, rows // 16, 2)
+        if is_large and rows > NARROW:
+            return Tile(rows, 32, 8, 3) if invariant else Tile(rows, 64, 8, 2)
+        return Tile(rows, 32, rows // 16, 2)
     return Tile(width, 64, width // 16, 3 if is_large else 2)
 
 
@@ -172,7 +178,7 @@ def _variant(
 ) -> tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]:  # fmt: skip
     n_heads, n_kv_heads, head_dim = heads
     tiling = Tiling.of(n_heads, n_kv_heads, head_dim, 1)
-    tile = choose_tile(dtype, head_dim, tiling.group, width, card)
+    tile = choose_tile(dtype, head_dim, tiling.group, width, card, invariant)
     constants = _constants(tiling, head_dim, tile, tile.parts(tiling, width), page_size, window, invariant)
     typed = _typed(_attend, "bf16" if dtype == torch.bfloat16 else "fp32", constants)
     return *typed, {"num_warps": tile.n_warps, "num_stages": tile.n_stages}
@@ -208,7 +214,7 @@ def _attend(
     in_head = d < head_dim
     part_queries: tl.constexpr = block_m // group
     unit = pid
-    begin, all_queries, of, left, paged, run, key, step, slot = _item(items, unit // (n_kv_heads * n_parts), n_most)
+    begin, all_queries, of, left, run, key, step, slot = _item(items, unit // (n_kv_heads * n_parts), n_most)
     for turn in range(tl.cdiv(n_units, n_programs)):
         head = unit % n_kv_heads
         skipped = unit // n_kv_heads % n_parts * part_queries
@@ -270,9 +276,7 @@ def _attend(
                 )  # fmt: skip
                 _finish(acc, top, total, target, sums, tops, slot, place, real, in_head, d, head_dim)
         unit = (turn + 1) * n_programs + tl.where(turn % 2 == 0, n_programs - 1 - pid, pid)
-        begin, all_queries, of, left, paged, run, key, step, slot = _item(
-            items, unit // (n_kv_heads * n_parts), n_most
-        )
+        begin, all_queries, of, left, run, key, step, slot = _item(items, unit // (n_kv_heads * n_parts), n_most)
 
 
 @triton.jit
@@ -281,7 +285,7 @@ def _item(items: tl.tensor, i: tl.tensor, n_most: tl.tensor) -> tuple[tl.tensor,
     item = items + (1 + tl.minimum(i, n_most - 1)) * _ITEM
     return (
         tl.load(item), tl.load(item + 1), tl.load(item + 2), tl.load(item + 3), tl.load(item + 4), tl.load(item + 5),
-        tl.load(item + 6), tl.load(item + 7), tl.load(item + 8),
+        tl.load(item + 6), tl.load(item + 7),
     )  # fmt: skip
 
 
@@ -508,15 +512,16 @@ def _join(
     group: tl.constexpr = n_heads // n_kv_heads
     d, r = tl.arange(0, block_d), tl.arange(0, block_r)
     in_head = d < head_dim
-    n_units = tl.load(joins) * (n_kv_heads * n_chunks)
-    for unit in range(tl.program_id(0), n_units, tl.num_programs(0)):
-        entry = joins + (1 + unit // (n_kv_heads * n_chunks)) * _JOIN
-        head, row = unit // n_chunks % n_kv_heads, unit % n_chunks * block_r + r
+    n_joins = tl.load(joins)
+    for unit in range(tl.program_id(0), n_joins * (n_kv_heads * n_chunks), tl.num_programs(0)):
+        entry = joins + (1 + unit // n_kv_heads % n_joins) * _JOIN
+        head, skipped = unit % n_kv_heads, unit // (n_kv_heads * n_joins) * block_r
+        row = skipped + r
         first, n_queries = tl.load(entry), tl.load(entry + 1)
         slot, n_pieces = tl.load(entry + 2), tl.load(entry + 3)
         real = row < n_queries * group
         stored = real[:, None] & in_head[None, :]
-        if unit % n_chunks * block_r < n_queries * group:
+        if skipped < n_queries * group:
             place = slot + head * n_queries * group + row
             top = tl.load(tops + place * 2, mask=real, other=0.0)
             total = tl.load(tops + place * 2 + 1, mask=real, other=1.0)
