@@ -187,7 +187,9 @@ def test_four_ancestors_below_a_context(invariant: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_wide_tiles_beside_narrow_ones(dtype: torch.dtype) -> None:
+def test_wide_tiles_beside_narrow_ones(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_WIDE_LOAD", 1)
+    monkeypatch.setattr(planning, "_MIN_BLOCKS", 8)
     given = scene(np.random.default_rng(1), [chain(150, 40)], [30], dtype=dtype, heads=(2, 1), processors=1, padding=3)
     lists = given.plan("every", 0, False)
     assert [int(lists[name][0]) for name in lists if "items" in name] == [3, 3]

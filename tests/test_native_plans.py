@@ -142,10 +142,28 @@ def test_tiles_in_pieces(library: native.Library, invariant: bool, window: int) 
         assert_same_lists(library, packed, asked)
 
 
+@pytest.mark.parametrize(("n_context", "n_rows", "n_wide"), [(300, 1200, 0), (6000, 1200, 111), (6000, 300, 0)])
+def test_tiles_are_wide_where_rows_and_keys_fill_a_card(
+    library: native.Library, n_context: int, n_rows: int, n_wide: int
+) -> None:
+    """In all of these some are parted, so that one turn of the machine takes all."""
+    shape: dict[str, Any] = {"n_heads": 8, "n_kv_heads": 2, "head_dim": 256, "processors": 132, "window": 0}
+    packed, asked = (
+        plain_pack([_behind(n_context, n_rows)]),
+        [("attention", shape | {"read": False, "invariant": False})],
+    )
+    lists = attention.plan(packed, **asked[0][1])
+    counts = {name.rsplit("/", 1)[1]: int(x[0]) for name, x in lists.items() if "items" in name or "joins" in name}
+    assert counts["joins"] > 0
+    assert counts.get("items128", 0) == n_wide
+    assert 2 * counts["items64"] <= 264
+    assert_same_lists(library, packed, asked)
+
+
 @pytest.mark.parametrize(("n_rows", "n_joins"), [(12, 1), (16, 0)])
 def test_no_more_pieces_than_there_is_room_for_sums(library: native.Library, n_rows: int, n_joins: int) -> None:
     shape = {"n_heads": 8, "n_kv_heads": 1, "head_dim": 128, "window": 0, "read": False}
-    packed = plain_pack([_behind(20000, n_rows), branches(40, 3, 20)])
+    packed = plain_pack([_behind(30000, n_rows), branches(40, 3, 20)])
     asked = [("attention", shape | {"invariant": True, "processors": 4})]
     joins = next(v for k, v in attention.plan(packed, **asked[0][1]).items() if k.endswith("joins"))
     assert int(joins[0]) == n_joins

@@ -27,12 +27,15 @@ from ramet.tree import MAX_ANCESTORS, BoolArray, IntArray
 KEYS = 64  # keys a block
 SPAN = 2048  # positions between two joints of a path, where bits must not depend on the load
 NARROW, WIDE = 64, 128  # rows a tile: a row is one query of one head
-ITEM = ("query", "n_queries", "segment", "n_blocks", "n_paged", "run", "key", "step", "slot")
+ITEM = ("query", "n_queries", "segment", "n_blocks", "run", "key", "step", "slot")
 SEGMENT = ("block", "context_end", *(f"run{i}" for i in range(MAX_ANCESTORS + 1)))
 RUN = ("position", "n_keys", "n_paged", "pages", "row")
 JOIN = ("query", "n_queries", "slot", "n_pieces")
-_MIN_BLOCKS = 8  # a piece with fewer takes less time than joining
-_TOLERANCE = 1.25  # how much longer than its share a tile may be before it is parted
+_MIN_BLOCKS = 2  # of a piece
+_BEGINNING, _JOINING = 2, 1  # what a piece costs besides its blocks, and what joining costs, in blocks
+_MOST_TURNS = 3  # of the machine; with more, what its last leaves idle does not matter
+_WIDE_LOAD = 12  # blocks for each program: with fewer there are too few wide tiles to go round
+_TOLERANCE = 1.25  # how much longer than its share a tile may be before it is parted at spans
 _Long = npt.NDArray[np.int64]
 
 
@@ -65,12 +68,12 @@ class Tiling:
 
     @property
     def max_slots(self) -> int:
-        """Rows of sums in memory between the pieces and their joining: at 256 numbers a row, 35 MB on an H200."""
-        return 256 * self.processors
+        """Rows of sums in memory between the pieces and their joining: at 256 numbers a row, 52 MB on an H200."""
+        return 384 * self.processors
 
     def has_wide(self, n_queries: int) -> bool:
-        """Whether wide tiles are looked for at all: so few rows fill no card with them."""
-        return len(self.widths) > 1 and n_queries * self.n_heads >= WIDE * self.processors
+        """Whether wide tiles are looked for at all: so few rows fill half a card with them."""
+        return len(self.widths) > 1 and 2 * n_queries * self.n_heads >= WIDE * self.processors
 
     def max_items(self, width: int, n_queries: int) -> int:
         """No round of so many queries has more items of this width."""
@@ -157,8 +160,7 @@ class _Paths:
     The table's first n_shared runs are the contexts', the others the segments' own. first and end [S]: the stretch of a
     segment's context (end: behind its last run); chain [S, L]: the segments from the root down to it, where there are
     fewer than L behind -1; steps [S]: in which column the root is; above [S]: blocks of the context's part of the path;
-    paged [S]: blocks before the first that lies in the stream alone; own_place [S]: the place of the first own block.
-    segments: rows of SEGMENT, flat.
+    own_place [S]: the place of the first own block. segments: rows of SEGMENT, flat.
     """
 
     def __init__(self, packed: Round, invariant: bool) -> None:
@@ -170,7 +172,7 @@ class _Paths:
         self.own = self.runs[self.n_shared :]
         self.own[:, 0], self.own[:, 1], self.own[:, 4] = begins, packed["lengths"], packed["starts"]
         self.chain, self.steps = _chains(packed["parents"])
-        self.first = self.end = self.above = self.paged = np.zeros(n_segments, np.int64)
+        self.first = self.end = self.above = np.zeros(n_segments, np.int64)
         self._before = np.zeros(self.n_shared + 1, np.int64)
         if self.n_shared:
             self.runs[: self.n_shared] = shared
@@ -194,7 +196,6 @@ class _Paths:
         self.first, self.end = np.where(held, self.bounds[contexts], 0), np.where(held, ends[contexts], 0)
         np.cumsum(-(-self.runs[: self.n_shared, 1] // KEYS), out=self._before[1:])
         self.above = self._before[self.end] - self._before[self.first]
-        self.paged = self.above - (-n_paged // KEYS)[self.root]
 
     @cached_property
     def root(self) -> _Long:
@@ -302,8 +303,18 @@ class _Tiles:
 
 def _tiles(packed: Round, paths: _Paths, tiling: Tiling, window: int, read: bool) -> _Tiles:
     rows = packed["read_rows" if read else "every_rows"]
+    if tiling.has_wide(len(rows)):
+        found = _tiles_of(packed, paths, tiling, window, read, wide=True)
+        n_blocks = (found.ends - found.begins)[found.wide].sum()
+        if n_blocks * tiling.n_kv_heads >= _WIDE_LOAD * tiling.programs[1]:
+            return found
+    return _tiles_of(packed, paths, tiling, window, read, wide=False)
+
+
+def _tiles_of(packed: Round, paths: _Paths, tiling: Tiling, window: int, read: bool, *, wide: bool) -> _Tiles:
+    rows = packed["read_rows" if read else "every_rows"]
     bounds = packed["read_bounds" if read else "every_bounds"]
-    segments, queries, n_queries, wide = _cut(bounds, tiling, tiling.has_wide(len(rows)))
+    segments, queries, n_queries, is_wide = _cut(bounds, tiling, wide)
     positions = packed["positions"]
     last = positions[rows[queries + n_queries - 1]].astype(np.int64)
     blocks, own = packed["blocks"][segments], paths.own[segments]
@@ -315,7 +326,7 @@ def _tiles(packed: Round, paths: _Paths, tiling: Tiling, window: int, read: bool
         reached = np.flatnonzero(lowest > 0)
         if len(reached):
             begins[reached] = paths.places(segments[reached], lowest[reached], up=False)
-    return _Tiles(segments, queries, n_queries, wide, begins, ends)
+    return _Tiles(segments, queries, n_queries, is_wide, begins, ends)
 
 
 def _cut(bounds: IntArray, tiling: Tiling, wide: bool) -> tuple[_Long, _Long, _Long, BoolArray | None]:
@@ -380,13 +391,13 @@ def _pieces(paths: _Paths, tiles: _Tiles, tiling: Tiling, invariant: bool) -> tu
 def _piece_counts(paths: _Paths, tiles: _Tiles, tiling: Tiling, invariant: bool) -> _Long | None:
     """[M] how many pieces each tile becomes; None where each is one."""
     n_blocks = tiles.ends - tiles.begins
-    limits = _limits(n_blocks, tiles.wide, tiling)
-    while (parted := n_blocks > limits * _TOLERANCE).any():
+    limits = _limits(n_blocks, tiles.wide, tiling, invariant)
+    while (parted := n_blocks > limits).any():
         if invariant:
             spans = [_span_of(paths, tiles, places) for places in (tiles.begins, tiles.ends - 1)]
             counts = np.where(parted, spans[1] - spans[0] + 1, 1)
         else:
-            counts = np.where(parted, np.ceil(n_blocks / limits), 1).astype(np.int64)
+            counts = -(-n_blocks // limits)
         several = counts > 1
         n_slots = int((counts * tiles.n_queries)[several].sum()) * tiling.n_heads
         if n_slots <= tiling.max_slots and int(counts[several].sum()) <= tiling.max_pieces:
@@ -395,13 +406,37 @@ def _piece_counts(paths: _Paths, tiles: _Tiles, tiling: Tiling, invariant: bool)
     return None
 
 
-def _limits(n_blocks: _Long, wide: BoolArray | None, tiling: Tiling) -> _Long | int:
-    """How many blocks a program gets at least, when all do the same."""
+def _limits(n_blocks: _Long, wide: BoolArray | None, tiling: Tiling, invariant: bool) -> _Long | int:
+    """How many blocks a piece may have."""
+    find = _share if invariant else _best_limit
     if wide is None:
-        return max(-(-int(n_blocks.sum()) * tiling.n_kv_heads // tiling.programs[0]), _MIN_BLOCKS)
-    load = [int(n_blocks[kind].sum()) * tiling.n_kv_heads for kind in (~wide, wide)]
-    narrow, broad = (max(-(-x // n), _MIN_BLOCKS) for x, n in zip(load, tiling.programs, strict=True))
+        return find(n_blocks, tiling.n_kv_heads, tiling.programs[0])
+    kinds = zip((~wide, wide), tiling.programs, strict=True)
+    narrow, broad = (find(n_blocks[kind], tiling.n_kv_heads, n) for kind, n in kinds)
     return np.where(wide, np.int64(broad), np.int64(narrow))
+
+
+def _share(n_blocks: _Long, n_kv_heads: int, n_programs: int) -> int:
+    """What is not much longer than what a program gets when all do the same."""
+    return int(max(-(-int(n_blocks.sum()) * n_kv_heads // n_programs), _MIN_BLOCKS) * _TOLERANCE)
+
+
+def _best_limit(n_blocks: _Long, n_kv_heads: int, n_programs: int) -> int:
+    """With which the last program is done soonest, when each takes one piece a turn."""
+    if not len(n_blocks):
+        return _MIN_BLOCKS
+    longest, load = int(n_blocks.max()), int(n_blocks.sum()) * n_kv_heads
+    n_units = len(n_blocks) * n_kv_heads
+    fewest = -(-n_units // n_programs)
+    best, least = longest, max(longest, -(-load * fewest // n_units)) + fewest * _BEGINNING
+    for turns in range(fewest, _MOST_TURNS + 1):
+        most, limit = turns * n_programs // n_kv_heads, max(-(-load // (turns * n_programs)), _MIN_BLOCKS)
+        while limit < longest and int((-(-n_blocks // limit)).sum()) > most:
+            limit += max(1, limit // 8)
+        cost = turns * (limit + _BEGINNING) + _JOINING
+        if limit < longest and cost < least:
+            best, least = limit, cost
+    return best
 
 
 def _span_of(paths: _Paths, tiles: _Tiles, places: _Long) -> _Long:
@@ -428,10 +463,8 @@ def _items(paths: _Paths, pieces: _Pieces) -> list[IntArray]:
     """The list of items of each width, the longest first."""
     table = np.empty((len(pieces.segments), len(ITEM)), np.int32)
     table[:, 0], table[:, 1], table[:, 2] = pieces.queries, pieces.n_queries, pieces.segments
-    table[:, 3], table[:, 4], table[:, 8] = pieces.n_blocks, 0, pieces.slots
-    if paths.n_shared:
-        table[:, 4] = np.clip(paths.paged[pieces.segments] - pieces.begins, 0, pieces.n_blocks)
-    table[:, 5], table[:, 6], table[:, 7] = paths.find(pieces.segments, pieces.begins)
+    table[:, 3], table[:, 7] = pieces.n_blocks, pieces.slots
+    table[:, 4], table[:, 5], table[:, 6] = paths.find(pieces.segments, pieces.begins)
     order = np.argsort(-pieces.n_blocks, kind="stable")
     if pieces.wide is None:
         return [_counted(table[order])]

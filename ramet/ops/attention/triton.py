@@ -29,6 +29,7 @@ _RUN = tl.constexpr(len(RUN))
 _SEGMENT = tl.constexpr(len(SEGMENT))
 _CHAIN = tl.constexpr(MAX_ANCESTORS + 1)
 _JOINED = 4  # rows a program joins at a time
+_JOINING = 8  # programs of a processor that join
 _KEPT = 8  # rows a program stores
 
 
@@ -69,20 +70,20 @@ def attention(
         items = stream.work.get(f"{lists}/items{width}")
         if items is None:
             continue
-        tile = choose_tile(q.dtype, head_dim, tiling.group, width, _capability(q.device))
+        tile = choose_tile(q.dtype, head_dim, tiling.group, width, _capability(q.device), invariant)
         n_parts = tile.parts(tiling, width)
         n_programs = min(programs * tile.more_programs, (len(items) // len(ITEM) - 1) * n_kv_heads * n_parts)
         n_whole = 2 * n_programs * tile.rows if invariant else 0
         whole = torch.empty(n_whole, head_dim, dtype=torch.float32, device=q.device)
         _attend[(n_programs,)](
-            q, k, v, out, page_keys, page_values, queries.rows, stream.positions, stream.context_pages, items, runs,
-            segments, sums, tops, whole, q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
-            page_keys.stride(-3), page_keys.stride(-2), scale * _LOG2_E, window,
+            q, k, v, out, page_keys, page_values, queries.rows, stream.positions, stream.context_pages, items,
+            len(items) // len(ITEM) - 1, runs, segments, sums, tops, whole, q.stride(0), q.stride(1), k.stride(0),
+            k.stride(1), v.stride(0), v.stride(1), page_keys.stride(-3), page_keys.stride(-2), scale * _LOG2_E, window,
             **_constants(tiling, head_dim, tile, n_parts, page_keys.shape[1] if paged else 0, window, invariant),
             num_warps=tile.n_warps, num_stages=tile.n_stages,
         )  # fmt: skip
     n_chunks = -(-max(tiling.widths) // _JOINED)  # of one entry and key head
-    _join[(min(4 * tiling.processors, tiling.max_pieces // 2 * n_kv_heads * n_chunks),)](
+    _join[(min(_JOINING * tiling.processors, tiling.max_pieces // 2 * n_kv_heads * n_chunks),)](
         out, joins, sums, tops, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim,
         block_d=triton.next_power_of_2(head_dim), n_chunks=n_chunks, block_r=_JOINED, num_warps=4,
     )  # fmt: skip
@@ -113,6 +114,7 @@ class Tile:
     keys: int
     n_warps: int
     n_stages: int
+    ahead: bool = False  # the scores of the next keys are under way while the weights of these are made
     more_programs: int = 1  # how many times as many run at a time as plan.Tiling has
 
     def parts(self, tiling: Tiling, width: int) -> int:
@@ -120,13 +122,16 @@ class Tile:
         return -(-(width // tiling.group) // (self.rows // tiling.group))
 
 
-def choose_tile(dtype: torch.dtype, head_dim: int, group: int, width: int, capability: tuple[int, int] | None) -> Tile:
+def choose_tile(
+    dtype: torch.dtype, head_dim: int, group: int, width: int, capability: tuple[int, int] | None, invariant: bool
+) -> Tile:  # fmt: skip
     """For lists whose tiles have `width` rows. Keys and values of the stages and the queries fit the shared memory of
     the card: 227 KB from 9.0 to 11.x, 163 KB on 8.0, 99 KB on others. Without a capability, where kernels are
-    interpreted, nothing binds."""
+    interpreted, nothing binds. With `invariant` every width takes the same number of keys at a time: how sums round
+    depends on it, and in which width of tile a row comes depends on the load."""
     padded = triton.next_power_of_2(head_dim)
     if capability is None:
-        return Tile(width, KEYS, 4, 1)
+        return Tile(width, KEYS, 4, 1, ahead=padded > 16 and not invariant)
     if dtype == torch.float32:
         return Tile(max(32, triton.next_power_of_2(group)), 16, 8, 1)
     is_large, is_middle = (9, 0) <= capability < (12, 0), capability in ((8, 0), (8, 7))
@@ -134,7 +139,9 @@ def choose_tile(dtype: torch.dtype, head_dim: int, group: int, width: int, capab
         return Tile(width, 32 if is_large else 16, 8, 2)
     if padded > 128:
         rows = width if is_large or is_middle or group > NARROW else NARROW
-        return Tile(rows, 64 if is_large and rows > NARROW else 32, rows // 16, 2)
+        if is_large and rows > NARROW:
+            return Tile(rows, 32, 8, 3) if invariant else Tile(rows, 64, 8, 2, ahead=True)
+        return Tile(rows, 32, rows // 16, 2)
     return Tile(width, 64, width // 16, 3 if is_large else 2)
 
 
@@ -149,7 +156,7 @@ def _constants(
         "n_kv_heads": tiling.n_kv_heads, "group": tiling.group, "head_dim": head_dim,
         "block_d": triton.next_power_of_2(head_dim), "block_m": tile.rows, "block_n": tile.keys, "keys": KEYS,
         "n_parts": n_parts, "page_size": page_size, "windowed": window > 0, "span": SPAN if invariant else 0,
-        "n_stages": tile.n_stages,
+        "ahead": tile.ahead, "n_stages": tile.n_stages,
     }  # fmt: skip
 
 
@@ -172,7 +179,7 @@ def _variant(
 ) -> tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]:  # fmt: skip
     n_heads, n_kv_heads, head_dim = heads
     tiling = Tiling.of(n_heads, n_kv_heads, head_dim, 1)
-    tile = choose_tile(dtype, head_dim, tiling.group, width, card)
+    tile = choose_tile(dtype, head_dim, tiling.group, width, card, invariant)
     constants = _constants(tiling, head_dim, tile, tile.parts(tiling, width), page_size, window, invariant)
     typed = _typed(_attend, "bf16" if dtype == torch.bfloat16 else "fp32", constants)
     return *typed, {"num_warps": tile.n_warps, "num_stages": tile.n_stages}
@@ -184,48 +191,49 @@ _SUMS = ("sums", "tops", "whole")
 
 def _typed(kernel: Any, dtype: str, constants: dict[str, Any]) -> tuple[Any, dict[str, str], dict[str, Any]]:
     types = dict.fromkeys(constants, "constexpr") | dict.fromkeys(_FLOATS, f"*{dtype}") | dict.fromkeys(_SUMS, "*fp32")
-    types |= {"scale": "fp32", "window": "i32", "n": "i32"}
+    types |= {"scale": "fp32", "window": "i32", "n": "i32", "n_most": "i32"}
     numbers = {name: "i32" for name in kernel.arg_names if name.endswith(("_row", "_head"))}
     return kernel, {name: (types | numbers).get(name, "*i32") for name in kernel.arg_names}, constants
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_most"])
 def _attend(
     q: tl.tensor, k: tl.tensor, v: tl.tensor, out: tl.tensor, page_keys: tl.tensor, page_values: tl.tensor,
-    rows: tl.tensor, positions: tl.tensor, context_pages: tl.tensor, items: tl.tensor, runs: tl.tensor,
-    segments: tl.tensor, sums: tl.tensor, tops: tl.tensor, whole: tl.tensor, q_row: tl.tensor, q_head: tl.tensor,
-    k_row: tl.tensor, k_head: tl.tensor, v_row: tl.tensor, v_head: tl.tensor, page_row: tl.tensor,
+    rows: tl.tensor, positions: tl.tensor, context_pages: tl.tensor, items: tl.tensor, n_most: tl.tensor,
+    runs: tl.tensor, segments: tl.tensor, sums: tl.tensor, tops: tl.tensor, whole: tl.tensor, q_row: tl.tensor,
+    q_head: tl.tensor, k_row: tl.tensor, k_head: tl.tensor, v_row: tl.tensor, v_head: tl.tensor, page_row: tl.tensor,
     page_head: tl.tensor, scale: tl.tensor, window: tl.tensor, n_kv_heads: tl.constexpr, group: tl.constexpr,
     head_dim: tl.constexpr, block_d: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, keys: tl.constexpr,
-    n_parts: tl.constexpr, page_size: tl.constexpr, windowed: tl.constexpr, span: tl.constexpr, n_stages: tl.constexpr,
+    n_parts: tl.constexpr, page_size: tl.constexpr, windowed: tl.constexpr, span: tl.constexpr, ahead: tl.constexpr,
+    n_stages: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Every program takes units, an item's rows for one key head, there and back so that long and short ones mix."""
+    """Every program takes units, an item's rows for one key head, there and back so that long and short ones mix.
+
+    The list has room for n_most items: the first is read while their number is still on its way."""
     pid, n_programs = tl.program_id(0), tl.num_programs(0)
     n_units = tl.load(items) * (n_kv_heads * n_parts)
     d, m = tl.arange(0, block_d), tl.arange(0, block_m)
     in_head = d < head_dim
     part_queries: tl.constexpr = block_m // group
+    unit = pid
+    begin, all_queries, of, left, run, key, step, slot = _item(items, unit // (n_kv_heads * n_parts), n_most)
     for turn in range(tl.cdiv(n_units, n_programs)):
-        unit = turn * n_programs + tl.where(turn % 2 == 0, pid, n_programs - 1 - pid)
-        item = items + (1 + unit // (n_kv_heads * n_parts)) * _ITEM
         head = unit % n_kv_heads
         skipped = unit // n_kv_heads % n_parts * part_queries
-        exists = unit < n_units
-        all_queries = tl.load(item + 1, mask=exists, other=0)
         n_queries = tl.minimum(all_queries - skipped, part_queries)
-        left = tl.where(exists & (n_queries > 0), tl.load(item + 3, mask=exists, other=0), 0)
+        left = tl.where((unit < n_units) & (n_queries > 0), left, 0)
         if left > 0:
-            first, slot = tl.load(item) + skipped, tl.load(item + 8)
-            paged, run, key, step = tl.load(item + 4), tl.load(item + 5), tl.load(item + 6), tl.load(item + 7)
-            segment = segments + tl.load(item + 2) * _SEGMENT
+            first, segment = begin + skipped, segments + of * _SEGMENT
             block, context_end, chain = tl.load(segment), tl.load(segment + 1), segment + 2
             query = first + tl.minimum(m // group, n_queries - 1)
             heads = head * group + m % group
+            q_at = q + query.to(tl.int64) * q_row + heads * q_head
+            asked = _halves(q_at[:, None], (m >= 0)[:, None], head_dim, block_d, ahead)
             at = tl.load(positions + tl.load(rows + query))
             high = at // block * block + (block - 1)
             low = at - window + 1
-            q_at = q + query.to(tl.int64) * q_row + heads * q_head
-            asked = tl.load(q_at[:, None] + d[None, :], mask=in_head[None, :], other=0.0)
+            lowest_high = tl.load(positions + tl.load(rows + first)) // block * block + (block - 1)
+            highest_low = tl.load(positions + tl.load(rows + first + n_queries - 1)) - window + 1
             real = m < n_queries * group
             target = out + (query.to(tl.int64) * (n_kv_heads * group) + heads) * head_dim
             place = slot + (head * all_queries + skipped) * group + m
@@ -236,12 +244,11 @@ def _attend(
                 is_first = True
                 while left > 0:
                     n_blocks = _blocks_in_span(runs, run, key, step, left, context_end, chain, keys, span)
-                    n_paged = tl.minimum(paged, n_blocks)
-                    paged -= n_paged
                     top, total, acc, run, key, step = _walk(
-                        asked, k, v, page_keys, page_values, context_pages, runs, run, key, step, n_blocks, n_paged,
-                        context_end, chain, high, low, head, k_row, k_head, v_row, v_head, page_row, page_head, scale,
-                        head_dim, block_d, block_m, block_n, keys, page_size, windowed, n_stages,
+                        asked, k, v, page_keys, page_values, context_pages, runs, run, key, step, n_blocks,
+                        context_end, chain, high, low, lowest_high, highest_low, head, k_row, k_head, v_row, v_head,
+                        page_row, page_head, scale, head_dim, block_d, block_m, block_n, keys, page_size, windowed,
+                        span, ahead, n_stages,
                     )  # fmt: skip
                     left -= n_blocks
                     if is_first & (left == 0):
@@ -264,11 +271,24 @@ def _attend(
                         is_first = False
             else:
                 top, total, acc, run, key, step = _walk(
-                    asked, k, v, page_keys, page_values, context_pages, runs, run, key, step, left, paged,
-                    context_end, chain, high, low, head, k_row, k_head, v_row, v_head, page_row, page_head, scale,
-                    head_dim, block_d, block_m, block_n, keys, page_size, windowed, n_stages,
+                    asked, k, v, page_keys, page_values, context_pages, runs, run, key, step, left,
+                    context_end, chain, high, low, lowest_high, highest_low, head, k_row, k_head, v_row, v_head,
+                    page_row, page_head, scale, head_dim, block_d, block_m, block_n, keys, page_size, windowed,
+                    span, ahead, n_stages,
                 )  # fmt: skip
                 _finish(acc, top, total, target, sums, tops, slot, place, real, in_head, d, head_dim)
+        unit = (turn + 1) * n_programs + tl.where(turn % 2 == 0, n_programs - 1 - pid, pid)
+        begin, all_queries, of, left, run, key, step, slot = _item(items, unit // (n_kv_heads * n_parts), n_most)
+
+
+@triton.jit
+def _item(items: tl.tensor, i: tl.tensor, n_most: tl.tensor) -> tuple[tl.tensor, ...]:
+    """The fields of ITEM; of the last that the list has room for, where i lies behind it."""
+    item = items + (1 + tl.minimum(i, n_most - 1)) * _ITEM
+    return (
+        tl.load(item), tl.load(item + 1), tl.load(item + 2), tl.load(item + 3), tl.load(item + 4), tl.load(item + 5),
+        tl.load(item + 6), tl.load(item + 7),
+    )  # fmt: skip
 
 
 @triton.jit
@@ -322,53 +342,173 @@ def _copy(
 def _walk(
     asked: tl.tensor, k: tl.tensor, v: tl.tensor, page_keys: tl.tensor, page_values: tl.tensor,
     context_pages: tl.tensor, runs: tl.tensor, run: tl.tensor, key: tl.tensor, step: tl.tensor, n_blocks: tl.tensor,
-    n_paged: tl.tensor, context_end: tl.tensor, chain: tl.tensor, high: tl.tensor, low: tl.tensor, head: tl.tensor,
-    k_row: tl.tensor, k_head: tl.tensor, v_row: tl.tensor, v_head: tl.tensor, page_row: tl.tensor,
-    page_head: tl.tensor, scale: tl.tensor, head_dim: tl.constexpr, block_d: tl.constexpr, block_m: tl.constexpr,
-    block_n: tl.constexpr, keys: tl.constexpr, page_size: tl.constexpr, windowed: tl.constexpr, n_stages: tl.constexpr,
+    context_end: tl.tensor, chain: tl.tensor, high: tl.tensor, low: tl.tensor,
+    lowest_high: tl.tensor, highest_low: tl.tensor, head: tl.tensor, k_row: tl.tensor, k_head: tl.tensor,
+    v_row: tl.tensor, v_head: tl.tensor, page_row: tl.tensor, page_head: tl.tensor, scale: tl.tensor,
+    head_dim: tl.constexpr, block_d: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, keys: tl.constexpr,
+    page_size: tl.constexpr, windowed: tl.constexpr, span: tl.constexpr, ahead: tl.constexpr,
+    n_stages: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:  # fmt: skip
-    """Sums over n_blocks blocks from `key` of `run` on, of which only the first n_paged may hold keys in pages: the
-    largest score, the sum of weights and that of weighted values of each row; and where the next block begins."""
+    """Sums over n_blocks blocks from `key` of `run` on: the largest score, the sum of weights and that of weighted
+    values of each row; and where the next block begins. With `span` a run may lie in pages and in the stream.
+
+    What a turn loads keys and values by is there when it begins, in registers: a load in between would keep them from
+    being under way while the products of the turn before are. So runs of the stream are taken two at a time, and the
+    numbers of pages are read a turn ahead.
+
+    With `ahead` a turn makes the weights of the turn before while the products of its own keys are under way. The
+    first has no weights and the last no keys. Triton waits where the first half of the products ends, for all that
+    came before it too; the second half is what runs beside the weights."""
     top = tl.full([block_m], float("-inf"), tl.float32)
     total = tl.zeros([block_m], tl.float32)
     acc = tl.zeros([block_m, block_d], tl.float32)
-    lowest_high, highest_low = tl.min(high), tl.max(low)
     d, n = tl.arange(0, block_d), tl.arange(0, block_n)
     in_head = (d < head_dim)[None, :]
     k_own, v_own = k + head * k_head, v + head * v_head
-    if page_size:
-        for _ in tl.range(n_paged * (keys // block_n), num_stages=n_stages):
-            position, n_keys = tl.load(runs + run * _RUN), tl.load(runs + run * _RUN + 1)
-            in_pages, pages = tl.load(runs + run * _RUN + 2), tl.load(runs + run * _RUN + 3)
-            own = key + n
-            at = position + own
-            page = tl.load(context_pages + pages + at // page_size, mask=own < in_pages, other=0)
-            slot = (page.to(tl.int64) * page_size + at % page_size) * page_row + head * page_head
-            row = (tl.load(runs + run * _RUN + 4) - in_pages + own).to(tl.int64)
-            k_at = tl.where(own < in_pages, page_keys + slot, k_own + row * k_row)
-            v_at = tl.where(own < in_pages, page_values + slot, v_own + row * v_row)
-            wanted = (own < n_keys)[:, None] & in_head
-            k_tile = tl.load(k_at[:, None] + d[None, :], mask=wanted, other=0.0)
-            scores = tl.dot(asked, tl.trans(k_tile), input_precision="ieee")
-            scores = _hide(scores, position, key, n_keys, n, high, low, lowest_high, highest_low, block_n, windowed)
-            top, total, acc, weights = _weigh(scores, scale, top, total, acc)
-            v_tile = tl.load(v_at[:, None] + d[None, :], mask=wanted, other=0.0)
-            acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
-            run, key, step = _advance(run, key, step, n_keys, context_end, chain, block_n, keys)
-        n_blocks -= n_paged
     k_offsets, v_offsets = n[:, None] * k_row + d[None, :], n[:, None] * v_row + d[None, :]
-    for _ in tl.range(n_blocks * (keys // block_n), num_stages=n_stages):
-        position, n_keys = tl.load(runs + run * _RUN), tl.load(runs + run * _RUN + 1)
-        row = (tl.load(runs + run * _RUN + 4) - tl.load(runs + run * _RUN + 2) + key).to(tl.int64)
-        wanted = (n < n_keys - key)[:, None] & in_head
-        k_tile = tl.load(k_own + row * k_row + k_offsets, mask=wanted, other=0.0)
-        scores = tl.dot(asked, tl.trans(k_tile), input_precision="ieee")
-        scores = _hide(scores, position, key, n_keys, n, high, low, lowest_high, highest_low, block_n, windowed)
-        top, total, acc, weights = _weigh(scores, scale, top, total, acc)
-        v_tile = tl.load(v_own + row * v_row + v_offsets, mask=wanted, other=0.0)
-        acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
-        run, key, step = _advance(run, key, step, n_keys, context_end, chain, block_n, keys)
+    k_paged, v_paged = page_keys + head * page_head, page_values + head * page_head
+    while n_blocks > 0:
+        position, n_keys, in_pages, pages, base = _run(runs, run)
+        after, after_step = _next(run, step, context_end, chain)
+        next_position, next_keys, next_in_pages, _, next_base = _run(runs, after)
+        rest, next_rest = (n_keys + (keys - 1) - key) // keys, (next_keys + (keys - 1)) // keys
+        here = tl.minimum(rest, n_blocks)
+        n_own = here
+        if page_size:
+            n_paged = tl.minimum(tl.maximum((in_pages + (keys - 1) - key) // keys, 0), here)
+            n_own -= n_paged
+            numbers = context_pages + pages
+            page = tl.load(numbers + (position + key + n) // page_size, mask=key + n < in_pages, other=0)
+            at = key
+            n_turns = n_paged * (keys // block_n)
+            if ahead:
+                scores = tl.full([block_m, block_n], float("-inf"), tl.float32)
+                was_slot, was_begin, n_seen = tl.zeros([block_n], tl.int32), position, 0
+                for turn in tl.range(tl.where(n_turns > 0, n_turns + 1, 0), num_stages=n_stages):
+                    n_here = tl.where(turn < n_turns, n_keys - at, 0)
+                    slot = page * page_size + (position + at + n) % page_size
+                    k_at = k_paged + slot.to(tl.int64) * page_row
+                    next_scores = _scores(asked, k_at[:, None], (n < n_here)[:, None], head_dim, block_d, ahead)
+                    scores = _hide(
+                        scores, was_begin, 0, n_seen, n, high, low, lowest_high, highest_low, block_n, windowed
+                    )
+                    top, total, acc, weights = _weigh(scores, scale, top, total, acc)
+                    v_at = v_paged + was_slot.to(tl.int64) * page_row
+                    v_tile = tl.load(v_at[:, None] + d[None, :], mask=(n < n_seen)[:, None] & in_head, other=0.0)
+                    acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
+                    scores, was_slot, was_begin, n_seen = next_scores, slot, position + at, n_here
+                    at += block_n
+                    page = tl.load(numbers + (position + at + n) // page_size, mask=at + n < in_pages, other=0)
+            else:
+                for _ in tl.range(n_turns, num_stages=n_stages):
+                    own = at + n
+                    slot = (page * page_size + (position + own) % page_size).to(tl.int64) * page_row
+                    k_at, v_at = k_paged + slot, v_paged + slot
+                    if span:
+                        row = (base + own).to(tl.int64)
+                        k_at = tl.where(own < in_pages, k_at, k_own + row * k_row)
+                        v_at = tl.where(own < in_pages, v_at, v_own + row * v_row)
+                    wanted = (own < n_keys)[:, None] & in_head
+                    k_tile = tl.load(k_at[:, None] + d[None, :], mask=wanted, other=0.0)
+                    scores = tl.dot(asked[0], tl.trans(k_tile), input_precision="ieee")
+                    scores = _hide(
+                        scores, position, at, n_keys, n, high, low, lowest_high, highest_low, block_n, windowed
+                    )
+                    top, total, acc, weights = _weigh(scores, scale, top, total, acc)
+                    v_tile = tl.load(v_at[:, None] + d[None, :], mask=wanted, other=0.0)
+                    acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
+                    at += block_n
+                    page = tl.load(numbers + (position + at + n) // page_size, mask=at + n < in_pages, other=0)
+        is_rest = (here == rest) & (next_in_pages == 0)
+        n_next = tl.where(is_rest, tl.minimum(next_rest, n_blocks - here), 0)
+        at = key + (here - n_own) * keys
+        end = tl.cdiv(n_keys, keys) * keys
+        n_turns = (n_own + n_next) * (keys // block_n)
+        if ahead:
+            scores = tl.full([block_m, block_n], float("-inf"), tl.float32)
+            was_row, was_begin, n_seen = (base + at).to(tl.int64), position, 0
+            for turn in tl.range(tl.where(n_turns > 0, n_turns + 1, 0), num_stages=n_stages):
+                done = at >= end
+                at, position = tl.where(done, 0, at), tl.where(done, next_position, position)
+                base, n_keys = tl.where(done, next_base, base), tl.where(done, next_keys, n_keys)
+                end = tl.where(done, next_rest * keys, end)
+                row = (base + at).to(tl.int64)
+                n_here = tl.where(turn < n_turns, n_keys - at, 0)
+                here_k = (k_own + row * k_row) + n * k_row
+                next_scores = _scores(asked, here_k[:, None], (n < n_here)[:, None], head_dim, block_d, ahead)
+                scores = _hide(scores, was_begin, 0, n_seen, n, high, low, lowest_high, highest_low, block_n, windowed)
+                top, total, acc, weights = _weigh(scores, scale, top, total, acc)
+                v_tile = tl.load(v_own + was_row * v_row + v_offsets, mask=(n < n_seen)[:, None] & in_head, other=0.0)
+                acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
+                scores, was_row, was_begin, n_seen = next_scores, row, position + at, n_here
+                at += block_n
+        else:
+            for _ in tl.range(n_turns, num_stages=n_stages):
+                done = at >= end
+                at, position = tl.where(done, 0, at), tl.where(done, next_position, position)
+                base, n_keys = tl.where(done, next_base, base), tl.where(done, next_keys, n_keys)
+                end = tl.where(done, next_rest * keys, end)
+                row = (base + at).to(tl.int64)
+                wanted = (n < n_keys - at)[:, None] & in_head
+                k_tile = tl.load(k_own + row * k_row + k_offsets, mask=wanted, other=0.0)
+                scores = tl.dot(asked[0], tl.trans(k_tile), input_precision="ieee")
+                scores = _hide(scores, position, at, n_keys, n, high, low, lowest_high, highest_low, block_n, windowed)
+                top, total, acc, weights = _weigh(scores, scale, top, total, acc)
+                v_tile = tl.load(v_own + row * v_row + v_offsets, mask=wanted, other=0.0)
+                acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
+                at += block_n
+        n_blocks -= here + n_next
+        last, last_step = _next(after, after_step, context_end, chain)
+        is_whole, is_next_whole = here == rest, n_next == next_rest
+        key = tl.where(is_whole, tl.where(is_next_whole, 0, n_next * keys), key + here * keys)
+        run = tl.where(is_whole, tl.where(is_next_whole, last, after), run)
+        step = tl.where(is_whole, tl.where(is_next_whole, last_step, after_step), step)
     return top, total, acc, run, key, step
+
+
+@triton.jit
+def _halves(
+    at: tl.tensor, wanted: tl.tensor, head_dim: tl.constexpr, block_d: tl.constexpr, ahead: tl.constexpr
+) -> tuple[tl.tensor, ...]:  # fmt: skip
+    """Rows that begin at `at`; in two halves, with `ahead`."""
+    width: tl.constexpr = block_d // 2 if ahead else block_d
+    d = tl.arange(0, width)[None, :]
+    first = tl.load(at + d, mask=wanted & (d < head_dim), other=0.0)
+    second = first
+    if ahead:
+        second = tl.load(at + (width + d), mask=wanted & (width + d < head_dim), other=0.0)
+    return first, second
+
+
+@triton.jit
+def _scores(
+    asked: tl.tensor, at: tl.tensor, wanted: tl.tensor, head_dim: tl.constexpr, block_d: tl.constexpr,
+    ahead: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """Products of queries and the keys at `at`."""
+    first, second = _halves(at, wanted, head_dim, block_d, ahead)
+    scores = tl.dot(asked[0], tl.trans(first), input_precision="ieee")
+    if ahead:
+        scores = tl.dot(asked[1], tl.trans(second), scores, input_precision="ieee")
+    return scores
+
+
+@triton.jit
+def _run(runs: tl.tensor, run: tl.tensor) -> tuple[tl.tensor, ...]:
+    """What RUN says, with the row at which its first key would lie, were all of them in the stream."""
+    at = runs + run * _RUN
+    in_pages = tl.load(at + 2)
+    return tl.load(at), tl.load(at + 1), in_pages, tl.load(at + 3), tl.load(at + 4) - in_pages
+
+
+@triton.jit
+def _next(
+    run: tl.tensor, step: tl.tensor, context_end: tl.tensor, chain: tl.tensor,
+) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
+    """The run behind one, and how many of the chain have begun then."""
+    to_chain = run + 1 >= context_end
+    below = tl.load(chain + step, mask=to_chain & (step < _CHAIN), other=0)
+    return tl.where(to_chain, below, run + 1), tl.where(to_chain, step + 1, step)
 
 
 @triton.jit
@@ -403,28 +543,6 @@ def _weigh(
 
 
 @triton.jit
-def _advance(
-    run: tl.tensor, key: tl.tensor, step: tl.tensor, n_keys: tl.tensor, context_end: tl.tensor, chain: tl.tensor,
-    block_n: tl.constexpr, keys: tl.constexpr,
-) -> tuple[tl.tensor, ...]:  # fmt: skip
-    """Where the next block begins."""
-    key += block_n
-    done = key >= (n_keys + (keys - 1)) // keys * keys
-    run, step = _next(run, step, done, context_end, chain)
-    return run, tl.where(done, 0, key), step
-
-
-@triton.jit
-def _next(
-    run: tl.tensor, step: tl.tensor, done: tl.tensor, context_end: tl.tensor, chain: tl.tensor,
-) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
-    """The run behind one that is done, and how many of the chain have begun."""
-    to_chain = done & (run + 1 >= context_end)
-    below = tl.load(chain + step, mask=to_chain & (step < _CHAIN), other=0)
-    return tl.where(to_chain, below, tl.where(done, run + 1, run)), tl.where(to_chain, step + 1, step)
-
-
-@triton.jit
 def _blocks_in_span(
     runs: tl.tensor, run: tl.tensor, key: tl.tensor, step: tl.tensor, left: tl.tensor, context_end: tl.tensor,
     chain: tl.tensor, keys: tl.constexpr, span: tl.constexpr,
@@ -440,7 +558,8 @@ def _blocks_in_span(
         found += tl.maximum(until - key // keys, 0)
         reaches_on = (until == n_blocks) & (found < left)
         key = 0
-        run, step = _next(run, step, reaches_on, context_end, chain)
+        after, after_step = _next(run, step, context_end, chain)
+        run, step = tl.where(reaches_on, after, run), tl.where(reaches_on, after_step, step)
     return tl.minimum(found, left)
 
 
@@ -469,15 +588,16 @@ def _join(
     group: tl.constexpr = n_heads // n_kv_heads
     d, r = tl.arange(0, block_d), tl.arange(0, block_r)
     in_head = d < head_dim
-    n_units = tl.load(joins) * (n_kv_heads * n_chunks)
-    for unit in range(tl.program_id(0), n_units, tl.num_programs(0)):
-        entry = joins + (1 + unit // (n_kv_heads * n_chunks)) * _JOIN
-        head, row = unit // n_chunks % n_kv_heads, unit % n_chunks * block_r + r
+    n_joins = tl.load(joins)
+    for unit in range(tl.program_id(0), n_joins * (n_kv_heads * n_chunks), tl.num_programs(0)):
+        entry = joins + (1 + unit // n_kv_heads % n_joins) * _JOIN
+        head, skipped = unit % n_kv_heads, unit // (n_kv_heads * n_joins) * block_r
+        row = skipped + r
         first, n_queries = tl.load(entry), tl.load(entry + 1)
         slot, n_pieces = tl.load(entry + 2), tl.load(entry + 3)
         real = row < n_queries * group
         stored = real[:, None] & in_head[None, :]
-        if unit % n_chunks * block_r < n_queries * group:
+        if skipped < n_queries * group:
             place = slot + head * n_queries * group + row
             top = tl.load(tops + place * 2, mask=real, other=0.0)
             total = tl.load(tops + place * 2 + 1, mask=real, other=1.0)

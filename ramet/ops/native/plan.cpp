@@ -53,13 +53,16 @@ Ints longest_first(int32_t n, F length) {
 
 constexpr int kMaxChain = 5;  // MAX_ANCESTORS + 1
 constexpr double kTolerance = 1.25;
+constexpr int kBeginning = 2, kJoining = 1, kMostTurns = 3, kWideLoad = 12;
 
 struct AttentionTask {
     int32_t kind, n_heads, n_kv_heads, narrow, wide, narrow_programs, wide_programs, processors;
     int32_t max_pieces, max_slots, keys, span, min_blocks, window, read, invariant;
 
     int32_t group() const { return n_heads / n_kv_heads; }
-    bool has_wide(int32_t n_queries) const { return wide && (int64_t)n_queries * n_heads >= (int64_t)wide * processors; }
+    bool has_wide(int32_t n_queries) const {
+        return wide && 2 * (int64_t)n_queries * n_heads >= (int64_t)wide * processors;
+    }
 };
 
 struct Run {
@@ -121,7 +124,7 @@ class Paths {
 
     int32_t n_shared = 0;
     std::vector<Run> runs;
-    Ints first, above, paged;
+    Ints first, above;
 
   private:
     void add_context_runs(const Round& round, bool invariant) {
@@ -182,12 +185,11 @@ class Paths {
     // Contexts in front of the paths.
     void follow(const Round& round) {
         context_.assign(round[kContexts], round[kContexts] + n_segments_);
-        first.resize(n_segments_), end_.resize(n_segments_), above.resize(n_segments_), paged.resize(n_segments_);
+        first.resize(n_segments_), end_.resize(n_segments_), above.resize(n_segments_);
         if (n_shared == 0) return;
         for (int32_t s = 0; s < n_segments_; ++s) {
             if (const int32_t x = context_[s]; x >= 0) first[s] = bounds_[x], end_[s] = ends_[x];
             above[s] = shared_before_[end_[s]] - shared_before_[first[s]];
-            paged[s] = above[s] + divide_up(own(chain(s, steps_[s])).n_paged, keys_);
         }
     }
 
@@ -215,7 +217,7 @@ struct Tile {
 };
 
 struct Item {
-    int32_t query, n_queries, segment, n_blocks, n_paged, run, key, step, slot;
+    int32_t query, n_queries, segment, n_blocks, run, key, step, slot;
 };
 
 struct Join {
@@ -226,8 +228,12 @@ class AttentionPlan {
   public:
     AttentionPlan(const Round& round, const Paths& paths, const AttentionTask& task)
         : round_(round), paths_(paths), task_(task), n_queries_(round.size(task.read ? kReadRows : kEveryRows)) {
+        has_wide_ = task.has_wide(n_queries_);
         cut();
-        for (Tile& tile : tiles_) place(tile);
+        if (has_wide_ && wide_load() < (int64_t)kWideLoad * task.wide_programs) {
+            has_wide_ = false;
+            cut();
+        }
         part();
     }
 
@@ -241,7 +247,7 @@ class AttentionPlan {
                           return joins_[i].n_pieces * joins_[i].n_queries;
                       }));
         const Ints order = longest_first((int32_t)items_.size(), [this](int32_t i) { return items_[i].n_blocks; });
-        if (!task_.has_wide(n_queries_)) {
+        if (!has_wide_) {
             write_counted(lists, items_, order);
             if (task_.wide) lists.skip();
             return;
@@ -263,12 +269,19 @@ class AttentionPlan {
             for (; begin < end; begin += size)
                 tiles_.push_back({segment, begin, std::min(size, end - begin), is_wide, 0, 0});
         };
-        const bool has_wide = task_.has_wide(n_queries_);
-        auto n_wide = [&](int32_t n) { return has_wide ? std::min(n, (n + wide - narrow - 1) / wide * wide) : 0; };
-        for (int32_t s = 0; has_wide && s < n_segments; ++s)
+        tiles_.clear();
+        auto n_wide = [&](int32_t n) { return has_wide_ ? std::min(n, (n + wide - narrow - 1) / wide * wide) : 0; };
+        for (int32_t s = 0; has_wide_ && s < n_segments; ++s)
             slice(s, bounds[s], bounds[s] + n_wide(bounds[s + 1] - bounds[s]), wide, 1);
         for (int32_t s = 0; s < n_segments; ++s)
             slice(s, bounds[s] + n_wide(bounds[s + 1] - bounds[s]), bounds[s + 1], narrow, 0);
+        for (Tile& tile : tiles_) place(tile);
+    }
+
+    int64_t wide_load() const {
+        int64_t load = 0;
+        for (const Tile& tile : tiles_) load += tile.wide ? tile.n_blocks() : 0;
+        return load * task_.n_kv_heads;
     }
 
     // From the first block that a tile's window reaches to the last that its last row sees.
@@ -302,10 +315,8 @@ class AttentionPlan {
 
     void add(const Tile& tile, int32_t begin, int32_t end, int32_t slot) {
         const Paths::Block block = paths_.find(tile.segment, begin);
-        const int32_t n_blocks = end - begin;
-        const int32_t n_paged = std::max(0, std::min(paths_.paged[tile.segment] - begin, n_blocks));
         items_.push_back(
-            {tile.query, tile.n_queries, tile.segment, n_blocks, n_paged, block.run, block.key, block.step, slot}
+            {tile.query, tile.n_queries, tile.segment, end - begin, block.run, block.key, block.step, slot}
         );
         wide_.push_back(tile.wide);
     }
@@ -324,20 +335,13 @@ class AttentionPlan {
 
     // How many pieces each tile becomes; nothing where each is one.
     Ints piece_counts() const {
-        int64_t load[2] = {0, 0};
-        for (const Tile& tile : tiles_) load[tile.wide] += tile.n_blocks();
-        const int32_t programs[2] = {task_.narrow_programs, task_.wide_programs};
-        int64_t limits[2];
-        for (int kind : {0, 1})
-            limits[kind] = std::max(
-                programs[kind] ? divide_up(load[kind] * task_.n_kv_heads, programs[kind]) : 0, task_.min_blocks
-            );
+        int64_t limits[2] = {limit(0, task_.narrow_programs), limit(1, task_.wide_programs)};
         for (Ints counts(tiles_.size());; limits[0] *= 2, limits[1] *= 2) {
             bool any = false;
             int64_t n_rows = 0, n_pieces = 0;
             for (size_t i = 0; i < tiles_.size(); ++i) {
                 const Tile& tile = tiles_[i];
-                const bool parted = tile.n_blocks() > (double)limits[tile.wide] * kTolerance;
+                const bool parted = tile.n_blocks() > limits[tile.wide];
                 counts[i] = 1;
                 any |= parted;
                 if (!parted) continue;
@@ -349,6 +353,34 @@ class AttentionPlan {
             if (n_rows * task_.n_heads <= task_.max_slots && n_pieces <= task_.max_pieces)
                 return n_pieces ? counts : Ints();
         }
+    }
+
+    // How many blocks a piece of a width may have: _share and _best_limit.
+    int64_t limit(int32_t wide, int64_t n_programs) const {
+        Ints n_blocks;
+        for (const Tile& tile : tiles_)
+            if (tile.wide == wide) n_blocks.push_back(tile.n_blocks());
+        const int64_t least_blocks = task_.min_blocks, n = (int64_t)n_blocks.size() * task_.n_kv_heads;
+        const int64_t load = std::accumulate(n_blocks.begin(), n_blocks.end(), (int64_t)0) * task_.n_kv_heads;
+        auto share = [&](int64_t turns) { return std::max<int64_t>(divide_up(load, turns * n_programs), least_blocks); };
+        if (task_.invariant) return (int64_t)((n_programs ? share(1) : least_blocks) * kTolerance);
+        if (n_blocks.empty()) return least_blocks;
+        const int64_t longest = *std::max_element(n_blocks.begin(), n_blocks.end());
+        int64_t turns = divide_up(n, n_programs), best = longest;
+        int64_t least = std::max<int64_t>(longest, divide_up(load * turns, n)) + turns * kBeginning;
+        for (; turns <= kMostTurns; ++turns) {
+            const int64_t most = turns * n_programs / task_.n_kv_heads;
+            int64_t found = share(turns);
+            auto n_pieces = [&] {
+                int64_t sum = 0;
+                for (int32_t x : n_blocks) sum += divide_up(x, found);
+                return sum;
+            };
+            while (found < longest && n_pieces() > most) found += std::max<int64_t>(1, found / 8);
+            const int64_t cost = turns * (found + kBeginning) + kJoining;
+            if (found < longest && cost < least) best = found, least = cost;
+        }
+        return best;
     }
 
     // A row that begins with the number of rows that follow, then these, in an order.
@@ -366,6 +398,7 @@ class AttentionPlan {
     const Paths& paths_;
     const AttentionTask& task_;
     int32_t n_queries_;
+    bool has_wide_ = false;
     std::vector<Tile> tiles_;
     std::vector<Item> items_;
     std::vector<Join> joins_;
