@@ -210,7 +210,7 @@ class _Parts:
     def _delta(self, shape: DeltaShape, own: LayerShape) -> GatedDelta:
         return GatedDelta(
             layer=self.i, shape=shape, norm=self._norm("input_norm"), in_proj=self._linear("in_proj"),
-            conv=self._take("conv").float().view(shape.n_channels, shape.conv_width),
+            conv=self._take("conv").float().view(shape.n_channels, shape.conv_width).t().contiguous().t(),
             rate=-self._take("a_log").float().exp(), dt_bias=self._take("dt_bias").float(),
             value_norm=self._norm("value_norm"), output=self._output("o_proj", "mixer_post_norm", own),
             eps=self.shape.eps, ops=self.ops,

@@ -18,7 +18,8 @@ class GatedDelta:
     """Norm, projections, convolution and gates of recurrent layer number `layer`.
 
     in_proj [2 Hk Dk + 2 Hv Dv + 2 Hv, C]: queries, keys, values, the output's gate z, then b and a of each value head;
-    conv [channels, W] float32; rate (-exp(A_log)) and dt_bias [Hv] float32; value_norm [Dv]; norm [C].
+    conv [channels, W] float32, channels side by side; rate (-exp(A_log)) and dt_bias [Hv] float32; value_norm [Dv];
+    norm [C].
     """
 
     layer: int

@@ -114,7 +114,6 @@ class Tile:
     keys: int
     n_warps: int
     n_stages: int
-    ahead: bool = False  # the scores of the next keys are under way while the weights of these are made
     more_programs: int = 1  # how many times as many run at a time as plan.Tiling has
 
     def parts(self, tiling: Tiling, width: int) -> int:
@@ -131,7 +130,7 @@ def choose_tile(
     depends on it, and in which width of tile a row comes depends on the load."""
     padded = triton.next_power_of_2(head_dim)
     if capability is None:
-        return Tile(width, KEYS, 4, 1, ahead=padded > 16 and not invariant)
+        return Tile(width, KEYS, 4, 1)
     if dtype == torch.float32:
         return Tile(max(32, triton.next_power_of_2(group)), 16, 8, 1)
     is_large, is_middle = (9, 0) <= capability < (12, 0), capability in ((8, 0), (8, 7))
@@ -140,7 +139,7 @@ def choose_tile(
     if padded > 128:
         rows = width if is_large or is_middle or group > NARROW else NARROW
         if is_large and rows > NARROW:
-            return Tile(rows, 32, 8, 3) if invariant else Tile(rows, 64, 8, 2, ahead=True)
+            return Tile(rows, 32, 8, 3) if invariant else Tile(rows, 64, 8, 2)
         return Tile(rows, 32, rows // 16, 2)
     return Tile(width, 64, width // 16, 3 if is_large else 2)
 
@@ -156,7 +155,7 @@ def _constants(
         "n_kv_heads": tiling.n_kv_heads, "group": tiling.group, "head_dim": head_dim,
         "block_d": triton.next_power_of_2(head_dim), "block_m": tile.rows, "block_n": tile.keys, "keys": KEYS,
         "n_parts": n_parts, "page_size": page_size, "windowed": window > 0, "span": SPAN if invariant else 0,
-        "ahead": tile.ahead, "n_stages": tile.n_stages,
+        "n_stages": tile.n_stages,
     }  # fmt: skip
 
 
@@ -204,7 +203,7 @@ def _attend(
     q_head: tl.tensor, k_row: tl.tensor, k_head: tl.tensor, v_row: tl.tensor, v_head: tl.tensor, page_row: tl.tensor,
     page_head: tl.tensor, scale: tl.tensor, window: tl.tensor, n_kv_heads: tl.constexpr, group: tl.constexpr,
     head_dim: tl.constexpr, block_d: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, keys: tl.constexpr,
-    n_parts: tl.constexpr, page_size: tl.constexpr, windowed: tl.constexpr, span: tl.constexpr, ahead: tl.constexpr,
+    n_parts: tl.constexpr, page_size: tl.constexpr, windowed: tl.constexpr, span: tl.constexpr,
     n_stages: tl.constexpr,
 ) -> None:  # fmt: skip
     """Every program takes units, an item's rows for one key head, there and back so that long and short ones mix.
@@ -228,7 +227,7 @@ def _attend(
             query = first + tl.minimum(m // group, n_queries - 1)
             heads = head * group + m % group
             q_at = q + query.to(tl.int64) * q_row + heads * q_head
-            asked = _halves(q_at[:, None], (m >= 0)[:, None], head_dim, block_d, ahead)
+            asked = tl.load(q_at[:, None] + d[None, :], mask=in_head[None, :], other=0.0)
             at = tl.load(positions + tl.load(rows + query))
             high = at // block * block + (block - 1)
             low = at - window + 1
@@ -248,7 +247,7 @@ def _attend(
                         asked, k, v, page_keys, page_values, context_pages, runs, run, key, step, n_blocks,
                         context_end, chain, high, low, lowest_high, highest_low, head, k_row, k_head, v_row, v_head,
                         page_row, page_head, scale, head_dim, block_d, block_m, block_n, keys, page_size, windowed,
-                        span, ahead, n_stages,
+                        span, n_stages,
                     )  # fmt: skip
                     left -= n_blocks
                     if is_first & (left == 0):
@@ -274,7 +273,7 @@ def _attend(
                     asked, k, v, page_keys, page_values, context_pages, runs, run, key, step, left,
                     context_end, chain, high, low, lowest_high, highest_low, head, k_row, k_head, v_row, v_head,
                     page_row, page_head, scale, head_dim, block_d, block_m, block_n, keys, page_size, windowed,
-                    span, ahead, n_stages,
+                    span, n_stages,
                 )  # fmt: skip
                 _finish(acc, top, total, target, sums, tops, slot, place, real, in_head, d, head_dim)
         unit = (turn + 1) * n_programs + tl.where(turn % 2 == 0, n_programs - 1 - pid, pid)
@@ -346,7 +345,7 @@ def _walk(
     lowest_high: tl.tensor, highest_low: tl.tensor, head: tl.tensor, k_row: tl.tensor, k_head: tl.tensor,
     v_row: tl.tensor, v_head: tl.tensor, page_row: tl.tensor, page_head: tl.tensor, scale: tl.tensor,
     head_dim: tl.constexpr, block_d: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, keys: tl.constexpr,
-    page_size: tl.constexpr, windowed: tl.constexpr, span: tl.constexpr, ahead: tl.constexpr,
+    page_size: tl.constexpr, windowed: tl.constexpr, span: tl.constexpr,
     n_stages: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:  # fmt: skip
     """Sums over n_blocks blocks from `key` of `run` on: the largest score, the sum of weights and that of weighted
@@ -354,11 +353,7 @@ def _walk(
 
     What a turn loads keys and values by is there when it begins, in registers: a load in between would keep them from
     being under way while the products of the turn before are. So runs of the stream are taken two at a time, and the
-    numbers of pages are read a turn ahead.
-
-    With `ahead` a turn makes the weights of the turn before while the products of its own keys are under way. The
-    first has no weights and the last no keys. Triton waits where the first half of the products ends, for all that
-    came before it too; the second half is what runs beside the weights."""
+    numbers of pages are read a turn ahead."""
     top = tl.full([block_m], float("-inf"), tl.float32)
     total = tl.zeros([block_m], tl.float32)
     acc = tl.zeros([block_m, block_d], tl.float32)
@@ -381,82 +376,42 @@ def _walk(
             page = tl.load(numbers + (position + key + n) // page_size, mask=key + n < in_pages, other=0)
             at = key
             n_turns = n_paged * (keys // block_n)
-            if ahead:
-                scores = tl.full([block_m, block_n], float("-inf"), tl.float32)
-                was_slot, was_begin, n_seen = tl.zeros([block_n], tl.int32), position, 0
-                for turn in tl.range(tl.where(n_turns > 0, n_turns + 1, 0), num_stages=n_stages):
-                    n_here = tl.where(turn < n_turns, n_keys - at, 0)
-                    slot = page * page_size + (position + at + n) % page_size
-                    k_at = k_paged + slot.to(tl.int64) * page_row
-                    next_scores = _scores(asked, k_at[:, None], (n < n_here)[:, None], head_dim, block_d, ahead)
-                    scores = _hide(
-                        scores, was_begin, 0, n_seen, n, high, low, lowest_high, highest_low, block_n, windowed
-                    )
-                    top, total, acc, weights = _weigh(scores, scale, top, total, acc)
-                    v_at = v_paged + was_slot.to(tl.int64) * page_row
-                    v_tile = tl.load(v_at[:, None] + d[None, :], mask=(n < n_seen)[:, None] & in_head, other=0.0)
-                    acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
-                    scores, was_slot, was_begin, n_seen = next_scores, slot, position + at, n_here
-                    at += block_n
-                    page = tl.load(numbers + (position + at + n) // page_size, mask=at + n < in_pages, other=0)
-            else:
-                for _ in tl.range(n_turns, num_stages=n_stages):
-                    own = at + n
-                    slot = (page * page_size + (position + own) % page_size).to(tl.int64) * page_row
-                    k_at, v_at = k_paged + slot, v_paged + slot
-                    if span:
-                        row = (base + own).to(tl.int64)
-                        k_at = tl.where(own < in_pages, k_at, k_own + row * k_row)
-                        v_at = tl.where(own < in_pages, v_at, v_own + row * v_row)
-                    wanted = (own < n_keys)[:, None] & in_head
-                    k_tile = tl.load(k_at[:, None] + d[None, :], mask=wanted, other=0.0)
-                    scores = tl.dot(asked[0], tl.trans(k_tile), input_precision="ieee")
-                    scores = _hide(
-                        scores, position, at, n_keys, n, high, low, lowest_high, highest_low, block_n, windowed
-                    )
-                    top, total, acc, weights = _weigh(scores, scale, top, total, acc)
-                    v_tile = tl.load(v_at[:, None] + d[None, :], mask=wanted, other=0.0)
-                    acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
-                    at += block_n
-                    page = tl.load(numbers + (position + at + n) // page_size, mask=at + n < in_pages, other=0)
+            for _ in tl.range(n_turns, num_stages=n_stages):
+                own = at + n
+                slot = (page * page_size + (position + own) % page_size).to(tl.int64) * page_row
+                k_at, v_at = k_paged + slot, v_paged + slot
+                if span:
+                    row = (base + own).to(tl.int64)
+                    k_at = tl.where(own < in_pages, k_at, k_own + row * k_row)
+                    v_at = tl.where(own < in_pages, v_at, v_own + row * v_row)
+                wanted = (own < n_keys)[:, None] & in_head
+                k_tile = tl.load(k_at[:, None] + d[None, :], mask=wanted, other=0.0)
+                scores = tl.dot(asked, tl.trans(k_tile), input_precision="ieee")
+                scores = _hide(scores, position, at, n_keys, n, high, low, lowest_high, highest_low, block_n, windowed)
+                top, total, acc, weights = _weigh(scores, scale, top, total, acc)
+                v_tile = tl.load(v_at[:, None] + d[None, :], mask=wanted, other=0.0)
+                acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
+                at += block_n
+                page = tl.load(numbers + (position + at + n) // page_size, mask=at + n < in_pages, other=0)
         is_rest = (here == rest) & (next_in_pages == 0)
         n_next = tl.where(is_rest, tl.minimum(next_rest, n_blocks - here), 0)
         at = key + (here - n_own) * keys
         end = tl.cdiv(n_keys, keys) * keys
         n_turns = (n_own + n_next) * (keys // block_n)
-        if ahead:
-            scores = tl.full([block_m, block_n], float("-inf"), tl.float32)
-            was_row, was_begin, n_seen = (base + at).to(tl.int64), position, 0
-            for turn in tl.range(tl.where(n_turns > 0, n_turns + 1, 0), num_stages=n_stages):
-                done = at >= end
-                at, position = tl.where(done, 0, at), tl.where(done, next_position, position)
-                base, n_keys = tl.where(done, next_base, base), tl.where(done, next_keys, n_keys)
-                end = tl.where(done, next_rest * keys, end)
-                row = (base + at).to(tl.int64)
-                n_here = tl.where(turn < n_turns, n_keys - at, 0)
-                here_k = (k_own + row * k_row) + n * k_row
-                next_scores = _scores(asked, here_k[:, None], (n < n_here)[:, None], head_dim, block_d, ahead)
-                scores = _hide(scores, was_begin, 0, n_seen, n, high, low, lowest_high, highest_low, block_n, windowed)
-                top, total, acc, weights = _weigh(scores, scale, top, total, acc)
-                v_tile = tl.load(v_own + was_row * v_row + v_offsets, mask=(n < n_seen)[:, None] & in_head, other=0.0)
-                acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
-                scores, was_row, was_begin, n_seen = next_scores, row, position + at, n_here
-                at += block_n
-        else:
-            for _ in tl.range(n_turns, num_stages=n_stages):
-                done = at >= end
-                at, position = tl.where(done, 0, at), tl.where(done, next_position, position)
-                base, n_keys = tl.where(done, next_base, base), tl.where(done, next_keys, n_keys)
-                end = tl.where(done, next_rest * keys, end)
-                row = (base + at).to(tl.int64)
-                wanted = (n < n_keys - at)[:, None] & in_head
-                k_tile = tl.load(k_own + row * k_row + k_offsets, mask=wanted, other=0.0)
-                scores = tl.dot(asked[0], tl.trans(k_tile), input_precision="ieee")
-                scores = _hide(scores, position, at, n_keys, n, high, low, lowest_high, highest_low, block_n, windowed)
-                top, total, acc, weights = _weigh(scores, scale, top, total, acc)
-                v_tile = tl.load(v_own + row * v_row + v_offsets, mask=wanted, other=0.0)
-                acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
-                at += block_n
+        for _ in tl.range(n_turns, num_stages=n_stages):
+            done = at >= end
+            at, position = tl.where(done, 0, at), tl.where(done, next_position, position)
+            base, n_keys = tl.where(done, next_base, base), tl.where(done, next_keys, n_keys)
+            end = tl.where(done, next_rest * keys, end)
+            row = (base + at).to(tl.int64)
+            wanted = (n < n_keys - at)[:, None] & in_head
+            k_tile = tl.load(k_own + row * k_row + k_offsets, mask=wanted, other=0.0)
+            scores = tl.dot(asked, tl.trans(k_tile), input_precision="ieee")
+            scores = _hide(scores, position, at, n_keys, n, high, low, lowest_high, highest_low, block_n, windowed)
+            top, total, acc, weights = _weigh(scores, scale, top, total, acc)
+            v_tile = tl.load(v_own + row * v_row + v_offsets, mask=wanted, other=0.0)
+            acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
+            at += block_n
         n_blocks -= here + n_next
         last, last_step = _next(after, after_step, context_end, chain)
         is_whole, is_next_whole = here == rest, n_next == next_rest
@@ -464,33 +419,6 @@ def _walk(
         run = tl.where(is_whole, tl.where(is_next_whole, last, after), run)
         step = tl.where(is_whole, tl.where(is_next_whole, last_step, after_step), step)
     return top, total, acc, run, key, step
-
-
-@triton.jit
-def _halves(
-    at: tl.tensor, wanted: tl.tensor, head_dim: tl.constexpr, block_d: tl.constexpr, ahead: tl.constexpr
-) -> tuple[tl.tensor, ...]:  # fmt: skip
-    """Rows that begin at `at`; in two halves, with `ahead`."""
-    width: tl.constexpr = block_d // 2 if ahead else block_d
-    d = tl.arange(0, width)[None, :]
-    first = tl.load(at + d, mask=wanted & (d < head_dim), other=0.0)
-    second = first
-    if ahead:
-        second = tl.load(at + (width + d), mask=wanted & (width + d < head_dim), other=0.0)
-    return first, second
-
-
-@triton.jit
-def _scores(
-    asked: tl.tensor, at: tl.tensor, wanted: tl.tensor, head_dim: tl.constexpr, block_d: tl.constexpr,
-    ahead: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
-    """Products of queries and the keys at `at`."""
-    first, second = _halves(at, wanted, head_dim, block_d, ahead)
-    scores = tl.dot(asked[0], tl.trans(first), input_precision="ieee")
-    if ahead:
-        scores = tl.dot(asked[1], tl.trans(second), scores, input_precision="ieee")
-    return scores
 
 
 @triton.jit
