@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from ramet.errors import RametError
 from ramet.server.authentication import Authentication
+from ramet.server.connection import Connection
 from ramet.server.errors import render_http, render_raised
 from ramet.server.exchange import Exchange
 from ramet.server.health import Health
@@ -53,6 +54,7 @@ def server_config(engine: Served, settings: ServerSettings) -> uvicorn.Config:
         create_app(engine, settings),
         host=settings.host,
         port=settings.port,
+        http=Connection,
         access_log=settings.access_log,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
