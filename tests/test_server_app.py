@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from typing import Any
 
 import httpx2
 import pytest
+import uvicorn
 from conftest import Serve
 from pydantic import SecretStr, ValidationError
 from stub_engine import StubEngine
 
+from ramet.server.app import serve as serve_until_stopped
 from ramet.server.settings import ServerSettings
 
 BODY = {"state": "x", "questions": {"q": {"type": "noul", "instructions": "Is it late?"}}}
@@ -113,3 +116,11 @@ def test_a_running_request_is_answered_at_shutdown(slow_server: tuple[subprocess
     client.join(30)
     assert [reply.status_code for reply in replies] == [200]
     assert process.wait(30) in (0, -signal.SIGTERM)
+
+
+def test_collections_pass_over_what_was_loaded_while_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, left = StubEngine(), []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda server: left.append(any(it is engine for it in gc.get_objects())))
+    serve_until_stopped(engine)
+    assert left == [False]
+    assert any(it is engine for it in gc.get_objects())

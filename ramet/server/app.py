@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 
 import uvicorn
@@ -10,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from ramet.errors import RametError
 from ramet.server.authentication import Authentication
+from ramet.server.connection import Connection
 from ramet.server.errors import render_http, render_raised
 from ramet.server.exchange import Exchange
 from ramet.server.health import Health
@@ -28,9 +30,14 @@ def create_app(engine: Served, settings: ServerSettings | None = None) -> FastAP
     """The ASGI application for one engine, which stays the caller's to close."""
     settings = settings or ServerSettings()
     models, metrics = Models(engine, settings), Metrics(engine)
-    app = FastAPI(title="Ramet", version=__version__, description="Decisions: one state, many questions, one pass.")
-    guard = [Depends(Authentication(settings.api_key).check)]
-    app.include_router(SystemOne(engine, models, metrics, settings).router(), dependencies=guard)
+    authentication = Authentication(settings.api_key)
+    app = FastAPI(
+        title="Ramet",
+        version=__version__,
+        description="Decisions: one state, many questions, one pass.",
+        routes=[SystemOne(engine, models, metrics, settings).route(authentication)],
+    )
+    guard = [Depends(authentication.check)]
     app.include_router(models.router(), dependencies=guard)
     app.include_router(metrics.router(), dependencies=guard)
     app.include_router(Health(engine).router())
@@ -47,6 +54,7 @@ def server_config(engine: Served, settings: ServerSettings) -> uvicorn.Config:
         create_app(engine, settings),
         host=settings.host,
         port=settings.port,
+        http=Connection,
         access_log=settings.access_log,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
@@ -56,4 +64,10 @@ def server_config(engine: Served, settings: ServerSettings) -> uvicorn.Config:
 
 def serve(engine: Served, settings: ServerSettings | None = None) -> None:
     """Serve until SIGINT or SIGTERM; running requests then get `drain_s` seconds to finish."""
-    uvicorn.Server(server_config(engine, settings or ServerSettings())).run()
+    server = uvicorn.Server(server_config(engine, settings or ServerSettings()))
+    gc.collect()
+    gc.freeze()  # what is loaded stays, and a collection that walked it all would stop every request for 0.2 s
+    try:
+        server.run()
+    finally:
+        gc.unfreeze()

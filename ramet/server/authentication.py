@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Depends
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import SecretStr
+from starlette.requests import Request
 
 from ramet.server.errors import Unauthenticated
 
@@ -19,6 +20,11 @@ class Authentication:
 
     def __init__(self, key: SecretStr | None) -> None:
         self._key = None if key is None else key.get_secret_value().encode()
+
+    async def check_request(self, request: Request) -> None:
+        """What `check` does, for a route without dependencies. Raises Unauthenticated."""
+        if self._key is not None:
+            await self.check(await _BEARER(request))
 
     async def check(self, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> None:
         """Dependency of every guarded route. Raises Unauthenticated."""

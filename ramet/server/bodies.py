@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from ramet.errors import Cancelled
 from ramet.server.errors import BodyTimeout, BodyTooLarge, MalformedBody, UnsupportedBody
@@ -44,13 +44,15 @@ async def read_body(request: Request, *, max_bytes: int, timeout_s: float) -> by
             return await _collect(request, max_bytes)
     except TimeoutError:
         raise BodyTimeout(f"the body did not arrive within {timeout_s:g} s") from None
-    except ClientDisconnect:
-        raise Cancelled("the client went away while sending its body") from None
 
 
 async def _collect(request: Request, max_bytes: int) -> bytes:
-    body, size = bytearray(), 0
-    async for chunk in request.stream():
+    body, size, more = bytearray(), 0, True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise Cancelled("the client went away while sending its body")
+        chunk, more = message.get("body", b""), message.get("more_body", False)
         size += len(chunk)
         if size <= max_bytes:
             body += chunk

@@ -6,17 +6,18 @@ import asyncio
 from typing import Any
 from urllib.parse import quote
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ramet.errors import Cancelled, InvalidRequest
 from ramet.request import Decision, DecisionRequest
+from ramet.server.authentication import Authentication
 from ramet.server.bodies import decompress, encoding_of, read_body
 from ramet.server.documents import parse_json
 from ramet.server.errors import ErrorBody, InvalidBody, UnsupportedBody, render
 from ramet.server.metrics import Metrics
 from ramet.server.models import Models
+from ramet.server.plain_route import PlainRoute
 from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
 
@@ -46,14 +47,15 @@ class SystemOne:
         self._metrics = metrics
         self._settings = settings
 
-    def router(self) -> APIRouter:
-        router = APIRouter(tags=["decisions"])
+    def route(self, guard: Authentication) -> PlainRoute:
         errors: dict[int | str, dict[str, Any]] = {
             status: {"model": ErrorBody, "description": words} for status, words in _ERRORS.items()
         }
-        router.add_api_route(
+        return PlainRoute(
             "/v1/systemone",
             self.decide,
+            guard,
+            tags=["decisions"],
             methods=["POST"],
             summary="Answer questions about a state",
             response_class=Response,
@@ -71,7 +73,6 @@ class SystemOne:
                 }
             },
         )
-        return router
 
     async def decide(self, request: Request) -> Response:
         """Bodies may be zstd or gzip. Top-level fields that mean nothing here are ignored, and named in the
@@ -99,17 +100,17 @@ class SystemOne:
 
     async def _unless_gone(self, request: Request, asked: DecisionRequest) -> Decision:
         """The engine's answer. A client that goes away cancels the work. Raises Cancelled then."""
-        work = asyncio.ensure_future(self._engine.decide_async(asked))
-        gone = asyncio.ensure_future(_disconnected(request))
+        here = asyncio.current_task()
+        assert here is not None
+        watch = asyncio.ensure_future(_cancel_when_gone(request, here))
         try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                raise Cancelled("the client went away")
-            return work.result()
+            return await self._engine.decide_async(asked)
+        except asyncio.CancelledError:
+            if watch.done() and not watch.cancelled() and here.uncancel() == 0:
+                raise Cancelled("the client went away") from None
+            raise  # the server stops
         finally:
-            work.cancel()
-            gone.cancel()
-            await asyncio.gather(work, gone, return_exceptions=True)
+            watch.cancel()
 
 
 def _parsed(body: bytes, encoding: str | None, max_bytes: int) -> tuple[DecisionRequest, list[str]]:
@@ -118,10 +119,11 @@ def _parsed(body: bytes, encoding: str | None, max_bytes: int) -> tuple[Decision
     return DecisionRequest.parse(data), DecisionRequest.ignored(data)
 
 
-async def _disconnected(request: Request) -> None:
-    """Returns when the client goes away. The body was read before, so nothing else can arrive."""
+async def _cancel_when_gone(request: Request, work: asyncio.Task[Any]) -> None:
+    """Cancels a task when the client goes away. The body was read before, so nothing else can arrive."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    work.cancel()
 
 
 def _header_of(names: list[str]) -> str:

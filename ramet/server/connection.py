@@ -1,0 +1,45 @@
+"""Connection: HTTP/1.1 as uvicorn reads it with httptools, with a bound on all that is not a body."""
+
+from __future__ import annotations
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_HEAD_BYTES = 64 << 10  # of an address with its headers, and of the trailers, as h11 has it
+
+
+class Connection(HttpToolsProtocol):
+    """One client's connection. httptools itself keeps a head of any length; one beyond the bound gets a plain 400."""
+
+    _n_head = 0  # bytes of the head so far
+    _n_silent = 0  # bytes since the parser last told of anything: it keeps a header's value until it has all of it
+
+    def data_received(self, data: bytes) -> None:
+        self._n_silent += len(data)
+        super().data_received(data)
+        if self._n_silent > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response(_TOO_LONG)
+
+    def on_message_begin(self) -> None:
+        self._n_head = self._n_silent = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._n_silent = 0
+        super().on_body(body)
+
+    def _count(self, n_bytes: int) -> None:
+        self._n_silent = 0
+        self._n_head += n_bytes
+        if self._n_head > MAX_HEAD_BYTES:
+            raise ValueError(_TOO_LONG)  # the parser makes it an error of its own, which is answered with 400
+
+
+_TOO_LONG = f"The head has more than {MAX_HEAD_BYTES} bytes."
