@@ -10,7 +10,7 @@ below, if there is one.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import islice, takewhile
@@ -131,7 +131,7 @@ class Pages:
 
     def reach(self, keys: Sequence[bytes]) -> int:
         """Rows of the first of these pages, as far as the index has them on the device."""
-        return self.page_size * _n_leading(keys, self._index)
+        return self.page_size * _n_leading(keys, self._index.__contains__)
 
     def keep(self, keys: Sequence[bytes], path: Path, states: Sequence[tuple[int, int]] = ()) -> None:
         """Put the first pages of `path`, which are full and have these keys, into the index, and the checkpoints
@@ -227,13 +227,13 @@ class Pages:
 
     def _reach(self, keys: Sequence[bytes]) -> int:
         """How many of these consecutive keys are kept, on the device or below."""
-        here = _n_leading(keys, self._index)
-        return here if self._lower is None else here + _n_leading(keys[here:], self)
+        here = _n_leading(keys, self._index.__contains__)
+        return here if self._lower is None else here + _n_leading(keys[here:], self.__contains__)
 
     def _bring(self, keys: Sequence[bytes]) -> list[_Node]:
         """The nodes of consecutive keys, held; fetched from below where they are not here. Ends at the first that
         cannot be had."""
-        found = [self._index[key] for key in keys[: _n_leading(keys, self._index)]]
+        found = [self._index[key] for key in keys[: _n_leading(keys, self._index.__contains__)]]
         self._pages.hold([node.page for node in found])  # at once: nothing may leave while others come
         for key in keys[len(found) :]:
             node = self._index.get(key)
@@ -320,9 +320,9 @@ class Pages:
         node.state = -1
 
 
-def _n_leading(keys: Sequence[bytes], known: Container[bytes]) -> int:
+def _n_leading(keys: Sequence[bytes], is_known: Callable[[bytes], bool]) -> int:
     """How many of the first keys are known, without a gap."""
-    return len(list(takewhile(known.__contains__, keys)))
+    return len(list(takewhile(is_known, keys)))
 
 
 def _state_key(key: bytes) -> bytes:

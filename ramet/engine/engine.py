@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Self
@@ -27,6 +27,7 @@ from ramet.layers.decoder import Decoder
 from ramet.request import Decision, DecisionRequest, Method, Timing, Usage
 from ramet.tree import Reads, Tree
 
+PLANNERS = 2  # threads that plan for tasks; with more of them the engine's own waits long for the interpreter
 MAX_FAILURES = 3  # rounds of one job in a row that fail before the engine calls itself broken
 
 
@@ -51,6 +52,7 @@ class Engine:
         self._counts = Counter(requests=0, rounds=0, tokens=0, cancelled=0, failed_rounds=0)  # no key comes later
         self._n_open, self._n_failures, self._closed = 0, 0, False
         self._lock = threading.Lock()
+        self._planners = ThreadPoolExecutor(PLANNERS, "ramet-plan")
         self._thread = threading.Thread(target=self._loop, name="ramet-engine", daemon=True)
         self._thread.start()
 
@@ -110,7 +112,7 @@ class Engine:
         started = time.perf_counter()
         asked = _request(request, state, questions, options)
         self._check_open()
-        plan = await asyncio.to_thread(self.decider.plan, asked)
+        plan = await asyncio.get_running_loop().run_in_executor(self._planners, self.decider.plan, asked)
         job = self._enqueue(plan.tree, plan.trunk, plan.mark, asked.cache_salt)
         return self._decision(plan, job, await asyncio.wrap_future(job.future), started)
 
@@ -164,6 +166,7 @@ class Engine:
                 self._closed = True
             self._inbox.put(None)
             self._thread.join()
+            self._planners.shutdown(wait=False)
             self._cache.close()
 
     def __enter__(self) -> Self:
