@@ -62,7 +62,8 @@ def padded(model: Decoder, store: Store) -> Callable[[Batch], list[Reads]]:
         rooms = {name: n for p in planners if p.inside for name, n in p.room(capacity).items()}
         layout = Layout(capacity, rooms, [name for p in planners if p.inside for name in p.by_row])
         assert layout.holds(needs, work)
-        spans = layout.fill(held, packed, work, loose(packed, lists))
+        spans, _ = layout.places(behind := loose(packed, lists))
+        layout.fill(held, packed, work, behind, spans)
         data = torch.from_numpy(held).to(DEVICE)
         hidden = model.hidden(layout.stream(data, torch.arange(capacity.rows, dtype=torch.int32, device=DEVICE)), store)
         assert len(hidden) == capacity.reads

@@ -10,7 +10,7 @@ import torch
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from ramet.cache.store import Store
-from ramet.engine.staging import Layout, Spans, loose, outside
+from ramet.engine.staging import Layout, loose, outside
 from ramet.layers.decoder import Decoder
 from ramet.ops.native.pack import pack
 from ramet.ops.planning import Plans
@@ -74,8 +74,8 @@ class Graphs:
         packed = pack([Unit(Tree.of([Segment([0], reads=[Read([0, 1])])]))])
         _, lists = self.plans(packed)
         layout = self._layouts[self._order[0]]
-        spans = layout.fill(self._hosts[0].numpy(), packed, {}, loose(packed, lists))
-        used = _end(spans)
+        spans, used = layout.places(behind := loose(packed, lists))
+        layout.fill(self._hosts[0].numpy(), packed, {}, behind, spans)
         self._data[:used].copy_(self._hosts[0][:used])
         hidden = torch.zeros(1, self._model.shape.hidden_size, dtype=self._model.dtype, device=self._model.device)
         self._model.read(hidden, outside(self._data, spans))
@@ -100,8 +100,11 @@ class Graphs:
         None for a round that no recorded pass holds."""
         work, lists = self.plans(packed)
         behind = loose(packed, lists)
-        layout = self._fitting(packed, work, behind)
-        if layout is None:
+        fitting = self._fitting(packed.needs, work)
+        if fitting is None:
+            return None
+        layout, (spans, used) = fitting, fitting.places(behind)
+        if used > len(self._data):
             return None
         if layout.capacity not in self._recorded:
             self.warm(layout.capacity)
@@ -109,22 +112,17 @@ class Graphs:
         graph, hidden = self._recorded[layout.capacity]
         turn, self._turn = self._turn, (self._turn + 1) % _BUFFERS
         self._sent[turn].synchronize()
-        spans = layout.fill(self._hosts[turn].numpy(), packed, work, behind)
-        used = _end(spans)
+        layout.fill(self._hosts[turn].numpy(), packed, work, behind, spans)
         self._data[:used].copy_(self._hosts[turn][:used], non_blocking=True)
         self._sent[turn].record()
         graph.replay()
         return hidden, outside(self._data, spans)
 
-    def _fitting(self, packed: Round, work: Mapping[str, IntArray], behind: Mapping[str, IntArray]) -> Layout | None:
-        """The least layout that holds a round, if any does."""
-        needs = packed.needs
-        first = bisect_left(self._order, needs)
-        for capacity in self._order[first:]:
-            layout = self._layouts[capacity]
-            if layout.holds(needs, work):
-                return layout if _end(layout.places(behind)) <= len(self._data) else None
-        return None
+    def _fitting(self, needs: Capacity, work: Mapping[str, IntArray]) -> Layout | None:
+        """The least layout that holds a round with these needs, if any does."""
+        first = bisect_left(self._order, needs.rows, key=lambda capacity: capacity.rows)
+        fitting = (self._layouts[capacity] for capacity in self._order[first:])
+        return next((layout for layout in fitting if layout.holds(needs, work)), None)
 
     def _layout(self, capacity: Capacity) -> Layout:
         rooms = {name: n for p in self._inside for name, n in p.room(capacity).items()}
@@ -142,7 +140,3 @@ class Graphs:
             finally:
                 graph.capture_end()
         self._recorded[capacity] = graph, hidden
-
-
-def _end(spans: Spans) -> int:
-    return max(hi for _, hi in spans.values())

@@ -28,7 +28,7 @@ class Layout:
 
     def __init__(self, capacity: Capacity, rooms: Mapping[str, int], by_row: Collection[str] = ()) -> None:
         sizes = dict.fromkeys(_BY_ROWS, capacity.rows) | {"read_rows": capacity.reads} | dict(rooms)
-        self.capacity, self._work, self._by_row = capacity, tuple(rooms), frozenset(by_row)
+        self.capacity, self._rooms, self._by_row = capacity, dict(rooms), frozenset(by_row)
         self._spans: Spans = {}
         self.size = 0  # int32 places of all but the pages and what the head reads
         for name, size in sizes.items():
@@ -39,23 +39,24 @@ class Layout:
         """Whether the arrays of a round with these needs fit, `work` being the lists of the recorded ops."""
         if not self.capacity.holds(needs):
             return False
-        return all(len(value) <= self._spans[name][1] - self._spans[name][0] for name, value in work.items())
+        return all(len(value) <= self._rooms[name] for name, value in work.items())
 
-    def places(self, behind: Mapping[str, IntArray]) -> Spans:
-        """Where the arrays lie that have no room of their own."""
+    def places(self, behind: Mapping[str, IntArray]) -> tuple[Spans, int]:
+        """Where the arrays lie that have no room of their own, which `loose` gives; and what is behind the last."""
         spans, at = {}, self.size
         for name, value in behind.items():
             spans[name] = (at, at + len(value))
             at = aligned(at + len(value))
-        return spans
+        return spans, at
 
     def fill(
-        self, buffer: IntArray, packed: Round, work: Mapping[str, IntArray], behind: Mapping[str, IntArray]
-    ) -> Spans:
-        """Write a round into a buffer; returns where the arrays of `behind` lie, which `loose` gives. work: the lists
-        of the recorded ops, of which some may be missing, and are then empty."""
+        self, buffer: IntArray, packed: Round, work: Mapping[str, IntArray], behind: Mapping[str, IntArray],
+        spans: Spans,
+    ) -> None:  # fmt: skip
+        """Write a round into a buffer, the arrays of `behind` to their places `spans`. work: the lists of the recorded
+        ops, of which some may be missing, and are then empty."""
         for name, (lo, hi) in self._spans.items():
-            listed = name in self._work
+            listed = name in self._rooms
             value = work.get(name, _NONE) if listed else packed[name]
             end = lo + len(value)
             assert end <= hi, f"{name}: {len(value)} places in a room of {hi - lo}"
@@ -64,16 +65,14 @@ class Layout:
                 buffer[end:hi] = _PADDING.get(name, 0)
             elif end == lo < hi:
                 buffer[lo] = 0  # as many entries
-        spans = self.places(behind)
         for name, (lo, hi) in spans.items():
             buffer[lo:hi] = behind[name]
-        return spans
 
     def stream(self, data: torch.Tensor, rows: torch.Tensor) -> Stream:
         """What a recorded pass reads: views of the device's buffer. rows: 0 1 2 .., as many as the capacity's."""
         view = {name: data[lo:hi] for name, (lo, hi) in self._spans.items()}
         read = Queries(view.pop("read_rows"), data[:0])
-        work = {name: view.pop(name) for name in self._work}
+        work = {name: view.pop(name) for name in self._rooms}
         every = Queries(rows[: self.capacity.rows], data[:0])
         return _stream(data, every=every, read=read, work=work, context_pages=data[self.size :], **view)
 

@@ -141,7 +141,7 @@ def _rotation_launch(half: int) -> _Launch:
 
 def _gate_launch(width: int, activation: str, gate_step: int) -> _Launch:
     """A program has a piece of one row."""
-    block = next((size for size in (1024, 512) if width % size == 0), min(1024, triton.next_power_of_2(width)))
+    block = min(1024, triton.next_power_of_2(width))
     constants = {"width": width, "activation": activation, "gate_step": gate_step, "block": block}
     return constants, {"num_warps": max(1, block // 256)}
 
