@@ -35,10 +35,11 @@ class Chain:
 
     @classmethod
     def random(
-        cls, rng: np.random.Generator, lengths: list[int], blocks: list[int], dtype: torch.dtype, heads: tuple[int, int]
-    ) -> Chain:
+        cls, rng: np.random.Generator, lengths: list[int], blocks: list[int], dtype: torch.dtype,
+        heads: tuple[int, int], head_dim: int = 32,
+    ) -> Chain:  # fmt: skip
         n_heads, n_kv_heads = heads
-        merged = normal(rng, sum(lengths), n_heads + 2 * n_kv_heads, 32).mul(2).to(dtype)
+        merged = normal(rng, sum(lengths), n_heads + 2 * n_kv_heads, head_dim).mul(2).to(dtype)
         return cls(lengths, blocks, *merged.split([n_heads, n_kv_heads, n_kv_heads], 1))
 
     @property

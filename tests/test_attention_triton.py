@@ -307,6 +307,18 @@ def test_bits_of_long_paths_depend_on_neither_cuts_nor_load(short_spans: None, p
         assert torch.equal(found[N_OTHER : N_OTHER + end - begin], whole[begin:end])
 
 
+@pytest.mark.skipif(DEVICE.type == "cpu", reason="true sizes need a GPU")
+@pytest.mark.parametrize(("heads", "head_dim"), [((8, 2), 256), ((8, 1), 256), ((16, 2), 128), ((8, 1), 512)])
+def test_bits_at_true_sizes(heads: tuple[int, int], head_dim: int) -> None:
+    """Rows of a long round, in wide tiles where there are any, and the same in short rounds over pages."""
+    rng = np.random.default_rng(15)
+    given = Chain.random(rng, [4000, 60], [1, 1], torch.bfloat16, heads, head_dim)
+    whole = scene_of(given, rng, 0, 4060, 16, processors=132).run(invariant=True)[N_OTHER : N_OTHER + 4060]
+    for begin, end in ((3500, 4060), (4000, 4060), (3990, 4010)):
+        found = scene_of(given, rng, begin, end, 16, processors=132).run(invariant=True)
+        assert torch.equal(found[N_OTHER : N_OTHER + end - begin], whole[begin:end])
+
+
 def test_keeps_rows_in_pages() -> None:
     rng = np.random.default_rng(14)
     merged = normal(rng, 30, 6, 48).to(DEVICE)

@@ -126,8 +126,8 @@ def choose_tile(
 ) -> Tile:  # fmt: skip
     """For lists whose tiles have `width` rows. Keys and values of the stages and the queries fit the shared memory of
     the card: 227 KB from 9.0 to 11.x, 163 KB on 8.0, 99 KB on others. Without a capability, where kernels are
-    interpreted, nothing binds. With `invariant` every width takes the same number of keys at a time: how sums round
-    depends on it, and in which width of tile a row comes depends on the load."""
+    interpreted, nothing binds. With `invariant` every width takes the same keys at a time, by the same warps: how sums
+    round depends on it, and in which width of tile a row comes depends on the load."""
     padded = triton.next_power_of_2(head_dim)
     if capability is None:
         return Tile(width, KEYS, 4, 1)
@@ -138,9 +138,9 @@ def choose_tile(
         return Tile(width, 32 if is_large else 16, 8, 2)
     if padded > 128:
         rows = width if is_large or is_middle or group > NARROW else NARROW
-        if is_large and rows > NARROW:
-            return Tile(rows, 32, 8, 3) if invariant else Tile(rows, 64, 8, 2)
-        return Tile(rows, 32, rows // 16, 2)
+        if is_large and invariant and group <= NARROW:
+            return Tile(NARROW, 64, 8, 2)
+        return Tile(rows, 64, 8, 2) if is_large and rows > NARROW else Tile(rows, 32, rows // 16, 2)
     return Tile(width, 64, width // 16, 3 if is_large else 2)
 
 
