@@ -13,7 +13,7 @@ from random_states import CPU, chain, normal, random_stream, trunk, unit
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from ramet.cache.state import Recurrent
-from ramet.ops import native
+from ramet.ops import GatedDelta, native
 from ramet.ops.gated_delta import cpu, reference
 from ramet.ops.gated_delta.reference import CHUNK
 from ramet.round import Stream, pack
@@ -21,6 +21,8 @@ from ramet.tree import Read, Segment, Tree
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 HEADS = (2, 4, 32, 48)  # key heads, value heads, their sizes
+ROWS = ("q", "k", "v", "a", "b", "gate")
+EPS = 1e-6
 
 
 @dataclass(frozen=True)
@@ -35,35 +37,43 @@ class Scene:
     b: torch.Tensor
     rate: torch.Tensor
     dt_bias: torch.Tensor
+    gate: torch.Tensor
+    weight: torch.Tensor
     state: torch.Tensor
 
     def run(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The rows returned, and all states afterwards."""
         states = Recurrent(self.state[:, :0], self.state.clone())
-        rows = cpu.gated_delta(self.q, self.k, self.v, self.a, self.b, self.rate, self.dt_bias, self.stream, states)
-        return rows, states.state
+        return self.by(cpu.gated_delta, states), states.state
+
+    def by(self, op: GatedDelta, states: Recurrent | None) -> torch.Tensor:
+        return op(
+            self.q, self.k, self.v, self.a, self.b, self.rate, self.dt_bias, self.stream, states, gate=self.gate,
+            weight=self.weight, eps=EPS,
+        )  # fmt: skip
 
     def expected(self) -> tuple[torch.Tensor, torch.Tensor]:
         states = Recurrent(self.state[:, :0], self.state.double())
-        inputs = (x.double() for x in (self.q, self.k, self.v, self.a, self.b))
-        return reference.gated_delta(*inputs, self.rate, self.dt_bias, self.stream, states), states.state
+        wide = replace(self, **{name: getattr(self, name).double() for name in ROWS})
+        return wide.by(reference.gated_delta, states), states.state
 
 
 def scene(
     rng: np.random.Generator, stream: Stream, n_slots: int, *, heads: tuple[int, int, int, int] = HEADS,
     dtype: torch.dtype = torch.float32,
 ) -> Scene:  # fmt: skip
-    """q, k and v are slices of one matrix, a and b of another; decays of 0.2 to nearly 1 a row."""
+    """q, k, v and gate are slices of one matrix, a and b of another; decays of 0.2 to nearly 1 a row."""
     Hk, Hv, Dk, Dv = heads
-    T, widths = len(stream.tokens), [Hk * Dk, Hk * Dk, Hv * Dv]
+    T, widths = len(stream.tokens), [Hk * Dk, Hk * Dk, Hv * Dv, Hv * Dv]
     merged = normal(rng, T, sum(widths) + 24).to(dtype)[:, : sum(widths)].split(widths, 1)
-    q, k, v = (x.unflatten(1, (h, -1)) for x, h in zip(merged, (Hk, Hk, Hv), strict=True))
+    q, k, v, gate = (x.unflatten(1, (h, -1)) for x, h in zip(merged, (Hk, Hk, Hv, Hv), strict=True))
     a, b = normal(rng, T, 2 * Hv).to(dtype).split(Hv, 1)
     rate, dt_bias = -4 * torch.from_numpy(rng.random(Hv, np.float32)), normal(rng, Hv) - 3
     state = torch.full((n_slots, Hv, Dk, Dv), torch.nan)
     begun = stream.piece_from[stream.piece_from >= 0].long()
     state[begun] = normal(rng, len(begun), Hv, Dk, Dv)
-    return Scene(stream, q, k, v, a, b, rate, dt_bias, state)
+    weight = torch.from_numpy(rng.random(Dv, np.float32)) + 0.5
+    return Scene(stream, q, k, v, a, b, rate, dt_bias, gate, weight, state)
 
 
 def check(given: Scene) -> None:
@@ -94,8 +104,8 @@ def poisoned() -> Iterator[None]:
     if native.library() is not None:
         stream = pack([unit(trunk(2 * CHUNK, CHUNK), 0)]).on(CPU)
         spoilt = scene(np.random.default_rng(0), stream, 1, heads=(1, 2, 128, 128))
-        for x in (spoilt.q, spoilt.k, spoilt.v, spoilt.a, spoilt.b, spoilt.state):
-            x[:] = torch.nan
+        for name in (*ROWS, "state"):
+            getattr(spoilt, name)[:] = torch.nan
         assert not bool(spoilt.run()[0].isfinite().any())
     yield
     torch.use_deterministic_algorithms(False)
@@ -108,9 +118,7 @@ def poisoned() -> Iterator[None]:
 def test_the_reference_is_that_of_transformers(n: int, begun: int, rule: str) -> None:
     given = scene(np.random.default_rng(n), pack([unit(trunk(n), begun, [(n - 1, 1)])]).on(CPU), 2)
     states = Recurrent(given.state[:, :0], given.state.clone())
-    found = reference.gated_delta(
-        given.q, given.k, given.v, given.a, given.b, given.rate, given.dt_bias, given.stream, states
-    )
+    found = given.by(reference.gated_delta, states)
     g = given.rate * torch.nn.functional.softplus(given.a + given.dt_bias)
     group = given.v.shape[1] // given.k.shape[1]  # older releases want a key head for each value head
     q, k = (x.repeat_interleave(group, 1)[None] for x in (given.q, given.k))
@@ -118,7 +126,9 @@ def test_the_reference_is_that_of_transformers(n: int, begun: int, rule: str) ->
         q, k, given.v[None], g=g[None], beta=given.b.sigmoid()[None],
         initial_state=given.state[:1] if begun == 0 else None, output_final_state=True, use_qk_l2norm_in_kernel=True,
     )  # fmt: skip
-    torch.testing.assert_close(found, expected[0], rtol=1e-4, atol=1e-5)
+    norm = modeling_qwen3_5.Qwen3_5RMSNormGated(given.v.shape[2], eps=EPS)
+    norm.weight.data = given.weight
+    torch.testing.assert_close(found, norm(expected[0], given.gate), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(states.state[1], final[0], rtol=1e-4, atol=1e-5)
 
 
@@ -135,7 +145,7 @@ def test_a_branch_continues_what_is_above_it() -> None:
         rows = torch.cat([torch.arange(int(stream.lengths[i])) + int(stream.starts[i]) for i in segments])
         first = int(torch.searchsorted(stream.piece_starts, stream.starts[segments[0]]))
         alone = pack([unit(trunk(len(rows)), int(stream.piece_from[first]))]).on(CPU)
-        inputs = {name: getattr(given, name)[rows] for name in ("q", "k", "v", "a", "b")}
+        inputs = {name: getattr(given, name)[rows] for name in ROWS}
         expected, _ = replace(given, stream=alone, **inputs).expected()
         torch.testing.assert_close(found[rows], expected, rtol=1e-9, atol=1e-9)
 
@@ -193,8 +203,8 @@ def test_rows_of_zeros(path: str) -> None:
 
 def test_heads_that_lie_apart(path: str) -> None:
     given = scene(np.random.default_rng(8), pack([unit(trunk(80, 20))]).on(CPU), 1)
-    q, k = (x.mT.contiguous().mT for x in (given.q, given.k))
-    check(replace(given, q=q, k=k, a=given.a.t().contiguous().t()))
+    q, k, gate = (x.mT.contiguous().mT for x in (given.q, given.k, given.gate))
+    check(replace(given, q=q, k=k, gate=gate, a=given.a.t().contiguous().t()))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -222,13 +232,13 @@ def test_bits_do_not_depend_on_what_shares_the_round(compiled: None, dtype: torc
     many = scene(rng, pack(units, 16).on(CPU), 4, dtype=dtype)
     rows = 43 + torch.cat((torch.arange(203), torch.arange(212, 273)))
     inputs = {}
-    for name in ("q", "k", "v", "a", "b"):
+    for name in ROWS:
         x = torch.full_like(getattr(many, name), torch.nan)
         x[rows] = getattr(one, name)
         inputs[name] = x
     state = torch.full_like(many.state, torch.nan)
     state[0] = one.state[0]
-    found, kept = replace(many, state=state, rate=one.rate, dt_bias=one.dt_bias, **inputs).run()
+    found, kept = replace(many, state=state, rate=one.rate, dt_bias=one.dt_bias, weight=one.weight, **inputs).run()
     assert bool(alone.isfinite().all())
     assert torch.equal(found[rows], alone)
     assert bool(kept[2:].isfinite().all())
@@ -252,7 +262,7 @@ def test_bits_of_a_piece_cut_at_multiples_of_the_chunk(
     assert torch.equal(state[9], expected_state[9])
     state, at, begun = whole.state, 0, 0
     for row, slot in leaves:
-        part = {name: getattr(whole, name)[at : row + 1] for name in ("q", "k", "v", "a", "b")}
+        part = {name: getattr(whole, name)[at : row + 1] for name in ROWS}
         stream = pack([unit(trunk(row + 1 - at), begun, [(row - at, slot)])]).on(CPU)
         found, state = replace(whole, stream=stream, state=state, **part).run()
         assert torch.equal(found, expected[at : row + 1])
@@ -272,15 +282,32 @@ def test_nan_reaches_those_behind_it_and_nobody_else(path: str) -> None:
     assert bool(bad[169:].all())
 
 
+def test_a_bad_gate_reaches_its_row(path: str) -> None:
+    given = scene(np.random.default_rng(12), pack([unit(trunk(140, 20, 9))]).on(CPU), 1, dtype=torch.bfloat16)
+    expected, _ = given.run()
+    given.gate[145, 1, 7] = torch.nan
+    found, _ = given.run()
+    bad = found.isnan()
+    assert bool(bad[145, 1, 7])
+    assert int(bad.sum()) == 1
+    assert torch.equal(found[~bad], expected[~bad])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_large_gates(path: str, dtype: torch.dtype) -> None:
+    given = scene(np.random.default_rng(15), pack([unit(trunk(80, 20))]).on(CPU), 1, dtype=dtype)
+    check(replace(given, gate=given.gate * 1e4))
+
+
 def test_other_dtypes_take_the_plain_path(compiled: None) -> None:
     given = scene(np.random.default_rng(13), pack([unit(trunk(80, 20))]).on(CPU), 1)
-    half = {name: getattr(given, name).half() for name in ("q", "k", "v", "a", "b")}
+    half = {name: getattr(given, name).half() for name in ROWS}
     found, _ = replace(given, **half).run()
     assert found.dtype == torch.float16
-    assert float((found.double() - given.expected()[0]).abs().max()) < 5e-3
+    expected, _ = given.expected()
+    assert float((found.double() - expected).abs().max() / expected.abs().max()) < 5e-3
 
 
 def test_no_states(path: str) -> None:
     given = scene(np.random.default_rng(14), pack([unit(trunk(80, 20))]).on(CPU), 1)
-    inputs = (given.q, given.k, given.v, given.a, given.b, given.rate, given.dt_bias)
-    assert torch.equal(cpu.gated_delta(*inputs, given.stream, None), given.run()[0])
+    assert torch.equal(given.by(cpu.gated_delta, None), given.run()[0])

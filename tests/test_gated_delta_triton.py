@@ -12,6 +12,7 @@ from random_states import chain, normal, random_units, trunk, unit
 from triton_device import DEVICE
 
 from ramet.cache.state import Recurrent
+from ramet.ops import GatedDelta
 from ramet.ops.gated_delta import reference
 from ramet.ops.gated_delta import triton as ours
 from ramet.ops.gated_delta.reference import CHUNK
@@ -22,6 +23,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 DTYPES = [torch.float32, torch.bfloat16]
 HEADS = (1, 2, 32, 48)  # key heads, value heads, their sizes
+ROWS = ("q", "k", "v", "a", "b", "gate")
+EPS = 1e-6
 
 
 @dataclass(frozen=True)
@@ -36,23 +39,31 @@ class Scene:
     b: torch.Tensor
     rate: torch.Tensor
     dt_bias: torch.Tensor
+    gate: torch.Tensor
+    weight: torch.Tensor
     state: torch.Tensor
     capacity: Capacity | None = None
 
     def run(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The rows returned, and all states afterwards."""
         states = Recurrent(self.state[:, :0], self.state.clone())
-        stream = planned(self.packed, self.capacity)
-        rows = ours.gated_delta(self.q, self.k, self.v, self.a, self.b, self.rate, self.dt_bias, stream, states)
+        rows = self.by(ours.gated_delta, planned(self.packed, self.capacity), states)
         assert rows.dtype == self.v.dtype
         assert rows.shape == self.v.shape
         return rows[: self.packed.n_tokens], states.state
 
+    def by(self, op: GatedDelta, stream: Stream, states: Recurrent | None) -> torch.Tensor:
+        return op(
+            self.q, self.k, self.v, self.a, self.b, self.rate, self.dt_bias, stream, states, gate=self.gate,
+            weight=self.weight, eps=EPS,
+        )  # fmt: skip
+
     def expected(self) -> tuple[torch.Tensor, torch.Tensor]:
         states, n = Recurrent(self.state[:, :0].cpu(), self.state.cpu().double()), self.packed.n_tokens
-        inputs = (x[:n].cpu().double() for x in (self.q, self.k, self.v, self.a, self.b))
+        inputs = {name: getattr(self, name)[:n].cpu().double() for name in ROWS}
+        inputs |= {name: getattr(self, name).cpu() for name in ("rate", "dt_bias", "weight")}
         stream = self.packed.on(torch.device("cpu"))
-        return reference.gated_delta(*inputs, self.rate.cpu(), self.dt_bias.cpu(), stream, states), states.state
+        return replace(self, **inputs).by(reference.gated_delta, stream, states), states.state
 
 
 def planned(packed: Round, capacity: Capacity | None = None) -> Stream:
@@ -69,21 +80,24 @@ def scene(
     rng: np.random.Generator, units: Sequence[Unit], n_slots: int = 1, *, heads: tuple[int, int, int, int] = HEADS,
     dtype: torch.dtype = torch.float32, more_rows: int = 0,
 ) -> Scene:  # fmt: skip
-    """q, k and v are slices of one matrix, a and b of another; decays of 0.2 to nearly 1 a row."""
+    """q, k, v and gate are slices of one matrix, a and b of another; decays of 0.2 to nearly 1 a row."""
     packed = pack(units)
     Hk, Hv, Dk, Dv = heads
-    T, widths = packed.n_tokens, [Hk * Dk, Hk * Dk, Hv * Dv]
+    T, widths = packed.n_tokens, [Hk * Dk, Hk * Dk, Hv * Dv, Hv * Dv]
     merged, gates = normal(rng, T + more_rows, sum(widths) + 24), normal(rng, T + more_rows, 2 * Hv)
     merged[T:], gates[T:] = torch.nan, torch.nan
     merged, gates = merged.to(DEVICE, dtype), gates.to(DEVICE, dtype)
-    q, k, v = (x.unflatten(1, (h, -1)) for x, h in zip(merged[:, :-24].split(widths, 1), (Hk, Hk, Hv), strict=True))
+    parts = merged[:, :-24].split(widths, 1)
+    q, k, v, gate = (x.unflatten(1, (h, -1)) for x, h in zip(parts, (Hk, Hk, Hv, Hv), strict=True))
     a, b = gates.split(Hv, 1)
     rate, dt_bias = -4 * torch.from_numpy(rng.random(Hv, np.float32)), normal(rng, Hv) - 3
     state = torch.full((n_slots, Hv, Dk, Dv), torch.nan)
     begun = packed["piece_from"][packed["piece_from"] >= 0]
     state[begun] = normal(rng, len(begun), Hv, Dk, Dv)
     capacity = Capacity(T + more_rows, T, T) if more_rows else None
-    return Scene(packed, q, k, v, a, b, rate.to(DEVICE), dt_bias.to(DEVICE), state.to(DEVICE), capacity)
+    weight = torch.from_numpy(rng.random(Dv, np.float32)) + 0.5
+    rate, dt_bias, weight, state = (x.to(DEVICE) for x in (rate, dt_bias, weight, state))
+    return Scene(packed, q, k, v, a, b, rate, dt_bias, gate, weight, state, capacity)
 
 
 def check(given: Scene, tolerance: float | None = None) -> None:
@@ -174,19 +188,25 @@ def test_rows_of_zeros() -> None:
 
 def test_heads_that_lie_apart() -> None:
     given = scene(np.random.default_rng(8), [unit(trunk(40, 20))], heads=(2, 2, 16, 32))
-    q, k = (x.mT.contiguous().mT for x in (given.q, given.k))
-    check(replace(given, q=q, k=k, a=given.a.t().contiguous().t()))
+    q, k, gate = (x.mT.contiguous().mT for x in (given.q, given.k, given.gate))
+    check(replace(given, q=q, k=k, gate=gate, a=given.a.t().contiguous().t()))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_large_gates(dtype: torch.dtype) -> None:
+    given = scene(np.random.default_rng(17), [unit(trunk(40, 20))], dtype=dtype)
+    check(replace(given, gate=given.gate * 1e4))
 
 
 def some(given: Scene, one: Scene, rows: torch.Tensor) -> Scene:
     """With the inputs of `one` in some rows, its first state in slot 0, and NaN everywhere else."""
     inputs = {}
-    for name in ("q", "k", "v", "a", "b"):
+    for name in ROWS:
         inputs[name] = torch.full_like(getattr(given, name), torch.nan)
         inputs[name][rows.to(DEVICE)] = getattr(one, name)
     state = torch.full_like(given.state, torch.nan)
     state[0] = one.state[0]
-    return replace(given, state=state, rate=one.rate, dt_bias=one.dt_bias, **inputs)
+    return replace(given, state=state, rate=one.rate, dt_bias=one.dt_bias, weight=one.weight, **inputs)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -226,7 +246,7 @@ def test_bits_of_a_piece_cut_at_multiples_of_the_chunk(dtype: torch.dtype, cuts:
     assert torch.equal(found, expected)
     state, at, begun = whole.state, 0, 0
     for row, slot in leaves:
-        part = {name: getattr(whole, name)[at : row + 1] for name in ("q", "k", "v", "a", "b")}
+        part = {name: getattr(whole, name)[at : row + 1] for name in ROWS}
         packed = pack([unit(trunk(row + 1 - at), begun, [(row - at, slot)])])
         found, state = replace(whole, packed=packed, state=state, **part).run()
         assert torch.equal(found, expected[at : row + 1])
@@ -234,22 +254,22 @@ def test_bits_of_a_piece_cut_at_multiples_of_the_chunk(dtype: torch.dtype, cuts:
     assert torch.equal(state[9], expected_state[9])
 
 
-@pytest.mark.parametrize(("name", "bad"), [*((x, torch.nan) for x in "qkvab"), ("k", torch.inf), ("a", torch.inf)])
+@pytest.mark.parametrize(("name", "bad"), [*((x, torch.nan) for x in ROWS), ("k", torch.inf), ("a", torch.inf)])
 def test_a_bad_row_reaches_those_behind_it_and_nobody_else(name: str, bad: float) -> None:
-    """Four branches in one tile; an infinite gate is a decay of zero, or beta 1."""
+    """Four branches in one tile; an infinite a is a decay of zero; the output's gate is its row's alone."""
     units, heads = [unit(trunk(30, 9, 12, 3, 16)), unit(trunk(8))], (1, 1, 32, 48)
     given = scene(np.random.default_rng(12), units, heads=heads, dtype=torch.bfloat16)
     expected, _ = given.run()
     getattr(given, name)[42] = bad  # the fourth of twelve
     found, _ = given.run()
     fine = torch.ones(len(found), dtype=torch.bool)
-    fine[39:51] = False
+    fine[42 if name == "gate" else slice(39, 51)] = False
     assert torch.equal(found[fine], expected[fine])
     if name in "ab" and bad == torch.inf:
         assert bool(found.isfinite().all())
     else:
         reached = found[42:51].isfinite().flatten(1)
-        assert not bool((reached[0] if name in "qb" else reached).any())
+        assert not bool((reached[0] if name in ("q", "b", "gate") else reached).any())
 
 
 def test_a_bad_state_reaches_its_own() -> None:
@@ -262,8 +282,7 @@ def test_a_bad_state_reaches_its_own() -> None:
 
 def test_no_states() -> None:
     given = scene(np.random.default_rng(14), [unit(trunk(80, 20))])
-    inputs = (given.q, given.k, given.v, given.a, given.b, given.rate, given.dt_bias)
-    assert torch.equal(ours.gated_delta(*inputs, planned(given.packed), None), given.run()[0])
+    assert torch.equal(given.by(ours.gated_delta, planned(given.packed), None), given.run()[0])
 
 
 def test_padding_alone() -> None:
@@ -271,7 +290,7 @@ def test_padding_alone() -> None:
     given = scene(np.random.default_rng(15), [unit(trunk(5))])
     work = {name: np.zeros(n, np.int32) for name, n in ours.room(Capacity(5, 5, 5)).items()}
     states, stream = Recurrent(given.state[:, :0], given.state.clone()), given.packed.with_work(work).on(DEVICE)
-    ours.gated_delta(given.q, given.k, given.v, given.a, given.b, given.rate, given.dt_bias, stream, states)
+    given.by(ours.gated_delta, stream, states)
     assert bool(states.state.isnan().all())
 
 

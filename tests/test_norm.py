@@ -141,20 +141,6 @@ def test_gelu_tanh_to_the_rounding_of_float32() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("heads", "width"), [(1, 128), (3, 65), (4, 16)])
-@pytest.mark.parametrize("rows", [0, 1, 70])
-def test_rms_norm_gated(dtype: torch.dtype, heads: int, width: int, rows: int) -> None:
-    """The gate stands among other channels."""
-    x = torch.randn(rows, heads, width).to(dtype) * 3
-    wide = torch.full((rows, 2 * heads * width), torch.nan, dtype=dtype)
-    gate = wide[:, heads * width :].normal_().unflatten(1, (heads, width))
-    found, expected = (
-        norm(x, gate, torch.linspace(0.5, 1.5, width), EPS) for norm in (cpu.rms_norm_gated, reference.rms_norm_gated)
-    )
-    assert_close(found, expected, dtype)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows", [0, 1, 70])
 @pytest.mark.parametrize("width", [1, 63, 2048])
 def test_sigmoid_mul(dtype: torch.dtype, rows: int, width: int) -> None:
@@ -173,9 +159,6 @@ def test_sigmoid_mul_at_the_ends(dtype: torch.dtype) -> None:
 OPERATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # each of rows [T, 576]
     "rms_norm": lambda x: cpu.rms_norm(x, torch.linspace(0, 1, 576), EPS),
     "rms_norm of heads": lambda x: cpu.rms_norm(x.unflatten(1, (6, 96)), None, EPS),
-    "rms_norm_gated": lambda x: cpu.rms_norm_gated(
-        *x.unflatten(1, (2, 3, 96)).unbind(1), torch.linspace(0, 1, 96), EPS
-    ),
     "rotate": lambda x: cpu.rotate(
         x.clone(), x[:, :64].float().unflatten(1, (2, 32)), 4, 1, torch.linspace(0, 1, 96), None, EPS
     )[0],

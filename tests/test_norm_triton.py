@@ -60,19 +60,6 @@ def test_rms_norm_spoils_one_row(bad: float) -> None:
     assert bool(found[torch.arange(50) != 7].isfinite().all())
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("heads", "width"), [(1, 128), (3, 65), (16, 128)])
-@pytest.mark.parametrize("rows", ROWS)
-def test_rms_norm_gated(dtype: torch.dtype, heads: int, width: int, rows: int) -> None:
-    """The gate stands among other channels."""
-    x = randn(rows, heads, width, dtype=dtype) * 3
-    wide = torch.full((rows, 2 * heads * width), torch.nan, dtype=dtype, device=DEVICE)
-    gate = wide[:, heads * width :].normal_().unflatten(1, (heads, width))
-    weight = torch.linspace(0.5, 1.5, width, device=DEVICE)
-    found, expected = (norm(x, gate, weight, EPS) for norm in (ours.rms_norm_gated, reference.rms_norm_gated))
-    assert_close(found, expected, dtype)
-
-
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("half", [0, 1, 3, 32, 128])
 @pytest.mark.parametrize("scale", [1.0, 1.34])
@@ -183,9 +170,6 @@ def test_sigmoid_mul_at_the_ends(dtype: torch.dtype) -> None:
 OPERATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # each of rows [T, 576]
     "rms_norm": lambda x: ours.rms_norm(x, torch.linspace(0, 1, 576, device=DEVICE), EPS),
     "rms_norm of heads": lambda x: ours.rms_norm(x.unflatten(1, (6, 96)), None, EPS),
-    "rms_norm_gated": lambda x: ours.rms_norm_gated(
-        *x.unflatten(1, (2, 3, 96)).unbind(1), torch.linspace(0, 1, 96, device=DEVICE), EPS
-    ),
     "rotate": lambda x: ours.rotate(
         x, x[:, :64].float().unflatten(1, (2, 32)), 4, 1, torch.linspace(0, 1, 96, device=DEVICE), None, EPS
     )[0],

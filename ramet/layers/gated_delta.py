@@ -45,11 +45,10 @@ class GatedDelta:
         keys = shape.n_key_heads * shape.key_dim
         q, k, v = mixed.split([keys, keys, n_values], 1)
         q, k = (part.unflatten(1, (shape.n_key_heads, shape.key_dim)) for part in (q, k))
-        v = v.unflatten(1, (shape.n_value_heads, shape.value_dim))
-        out = self.ops.gated_delta(q, k, v, a, b, self.rate, self.dt_bias, stream, states)
+        v, z = (part.unflatten(1, (shape.n_value_heads, shape.value_dim)) for part in (v, z))
+        out = self.ops.gated_delta(
+            q, k, v, a, b, self.rate, self.dt_bias, stream, states, gate=z, weight=self.value_norm, eps=self.eps
+        )
         if given is not queries:
-            x, out, z = (part.index_select(0, queries.rows) for part in (x, out, z))
-        if not len(x):
-            return x
-        z = z.unflatten(1, (shape.n_value_heads, shape.value_dim))
-        return self.output(self.ops.rms_norm_gated(out, z, self.value_norm, self.eps).flatten(1), x)
+            x, out = (part.index_select(0, queries.rows) for part in (x, out))
+        return self.output(out.flatten(1), x) if len(x) else x

@@ -67,7 +67,8 @@ class GatedDelta(Protocol):
 
     def __call__(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, a: torch.Tensor, b: torch.Tensor,
-        rate: torch.Tensor, dt_bias: torch.Tensor, stream: Stream, states: Recurrent | None,
+        rate: torch.Tensor, dt_bias: torch.Tensor, stream: Stream, states: Recurrent | None, *, gate: torch.Tensor,
+        weight: torch.Tensor, eps: float,
     ) -> torch.Tensor: ...  # fmt: skip
 
 
@@ -98,7 +99,6 @@ class Ops:
     attention: Attention
     keep: Callable[[KeyValue, torch.Tensor, torch.Tensor, Stream], None]
     rms_norm: Callable[[torch.Tensor, torch.Tensor | None, float], torch.Tensor]
-    rms_norm_gated: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor]
     rotation: Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]
     rotate: Callable[
         [torch.Tensor, torch.Tensor, int, int, torch.Tensor | None, torch.Tensor | None, float],
@@ -142,7 +142,7 @@ def choose(device: torch.device, override: Mapping[str, str] = MappingProxyType(
     attention, norm, linear, head, conv, gated_delta, experts = (chosen[name] for name in _MODULES)
     listed = {name: module for name, module in chosen.items() if module.__name__.endswith(".triton")}
     return Ops(
-        attention=attention.attention, keep=attention.keep, rms_norm=norm.rms_norm, rms_norm_gated=norm.rms_norm_gated,
+        attention=attention.attention, keep=attention.keep, rms_norm=norm.rms_norm,
         rotation=norm.rotation, rotate=norm.rotate, gated=norm.gated, sigmoid_mul=norm.sigmoid_mul,
         pack=linear.pack_invariant if invariant else linear.pack, prepare=head.prepare, read=head.read,
         causal_conv=conv.causal_conv,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ramet.cache.state import Recurrent
-from ramet.ops.gated_delta.reference import CHUNK, Walk, log_decay, unit
+from ramet.ops.gated_delta.reference import CHUNK, Walk, gated_norm, log_decay, unit
 from ramet.ops.native import Library, library
 from ramet.round import Stream
 
@@ -25,18 +25,22 @@ def gated_delta(
     dt_bias: torch.Tensor,
     stream: Stream,
     states: Recurrent | None,
+    *,
+    gate: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
 ) -> torch.Tensor:
-    """As `reference.gated_delta`. Rows of q, k, v, a and b may lie apart (views of a merged projection).
+    """As `reference.gated_delta`. Rows of q, k, v, a, b and gate may lie apart (views of a merged projection).
 
     bfloat16 and float32 with head sizes that are multiples of 16, and up to 16 value heads a key head, go through the
     compiled kernel, the rest through `plain`. In the compiled one a piece's bits depend on its rows and the state that
     it begins from alone, and a piece cut at a multiple of CHUNK has the bits of the uncut one.
     """
     found = library()
-    fits = q.dtype in (torch.bfloat16, torch.float32) and q.dtype == k.dtype == v.dtype
+    fits = q.dtype in (torch.bfloat16, torch.float32) and q.dtype == k.dtype == v.dtype == gate.dtype
     if found is None or not fits or not takes(k.shape[1], v.shape[1], k.shape[2], v.shape[2]):
-        return plain(q, k, v, a, b, rate, dt_bias, stream, states)
-    return compiled(found, q, k, v, a, b, rate, dt_bias, stream, states)
+        return plain(q, k, v, a, b, rate, dt_bias, stream, states, gate=gate, weight=weight, eps=eps)
+    return compiled(found, q, k, v, a, b, rate, dt_bias, stream, states, gate=gate, weight=weight, eps=eps)
 
 
 def takes(n_key_heads: int, n_value_heads: int, key_dim: int, value_dim: int) -> bool:
@@ -49,14 +53,16 @@ class _Call(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in (
-            "q", "k", "v", "out", "a", "b", "rate", "dt_bias", "states", "starts", "lengths", "parents", "from_", "to",
+            "q", "k", "v", "gate", "out", "a", "b", "rate", "dt_bias", "weight", "states", "starts", "lengths",
+            "parents", "from_", "to",
         )),
         *((name, ctypes.c_int64) for name in (
-            "q_stride", "k_stride", "v_stride", "a_stride", "b_stride", "slot_stride",
+            "q_stride", "k_stride", "v_stride", "gate_stride", "a_stride", "b_stride", "slot_stride",
         )),
         *((name, ctypes.c_int32) for name in (
             "n_pieces", "n_key_heads", "n_heads", "key_dim", "value_dim", "chunk", "is_bf16", "n_threads",
         )),
+        ("eps", ctypes.c_float),
     ]  # fmt: skip
 
 
@@ -71,18 +77,23 @@ def compiled(
     dt_bias: torch.Tensor,
     stream: Stream,
     states: Recurrent | None,
+    *,
+    gate: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
 ) -> torch.Tensor:
     """As `gated_delta`, by the kernel in `found`."""
-    q, k, v = (x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous() for x in (q, k, v))
+    q, k, v, gate = (x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous() for x in (q, k, v, gate))
     a, b = (x.float() if x.stride(1) == 1 else x.float().contiguous() for x in (a, b))
-    rate, dt_bias = (x.float().contiguous() for x in (rate, dt_bias))
+    rate, dt_bias, weight = (x.float().contiguous() for x in (rate, dt_bias, weight))
     out = torch.empty(v.shape, dtype=v.dtype)
     call = _Call(
-        q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), out=out.data_ptr(), a=a.data_ptr(), b=b.data_ptr(),
-        rate=rate.data_ptr(), dt_bias=dt_bias.data_ptr(),
+        q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), gate=gate.data_ptr(), out=out.data_ptr(), a=a.data_ptr(),
+        b=b.data_ptr(), rate=rate.data_ptr(), dt_bias=dt_bias.data_ptr(), weight=weight.data_ptr(), eps=eps,
         starts=stream.piece_starts.data_ptr(), lengths=stream.piece_lengths.data_ptr(),
         parents=stream.piece_parents.data_ptr(), from_=stream.piece_from.data_ptr(), to=stream.piece_to.data_ptr(),
-        q_stride=q.stride(0), k_stride=k.stride(0), v_stride=v.stride(0), a_stride=a.stride(0), b_stride=b.stride(0),
+        q_stride=q.stride(0), k_stride=k.stride(0), v_stride=v.stride(0), gate_stride=gate.stride(0),
+        a_stride=a.stride(0), b_stride=b.stride(0),
         n_pieces=len(stream.piece_starts), n_key_heads=k.shape[1], n_heads=v.shape[1], key_dim=k.shape[2],
         value_dim=v.shape[2], chunk=CHUNK, is_bf16=q.dtype == torch.bfloat16, n_threads=torch.get_num_threads(),
     )  # fmt: skip
@@ -107,6 +118,10 @@ def plain(
     dt_bias: torch.Tensor,
     stream: Stream,
     states: Recurrent | None,
+    *,
+    gate: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
 ) -> torch.Tensor:
     """As `gated_delta`, in torch: chunks of pieces of one depth are one batch."""
     wide, group = torch.promote_types(q.dtype, torch.float32), v.shape[1] // k.shape[1]
@@ -124,7 +139,7 @@ def plain(
                 found, state[: len(rows)] = chunk.step(state[: len(rows)])
                 out[rows[own]] = found.transpose(1, 2)[own].to(v.dtype)
             walk.end(pieces, state)
-    return out
+    return gated_norm(out, gate, weight, eps)
 
 
 def _rows(walk: Walk, pieces: list[int], begin: int) -> tuple[torch.Tensor, torch.Tensor]:

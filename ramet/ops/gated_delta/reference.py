@@ -1,4 +1,5 @@
-"""The gated delta rule over a stream of trees, token by token, in plain torch: the specification of the others here.
+"""The gated delta rule over a stream of trees, token by token, and the norm and gate of its rows, in plain torch: the
+specification of the others here.
 
 With S the state, float32 [Dk, Dv], and q and k of length 1 (q then divided by sqrt(Dk)), a row does, in this order:
 S = decay * S, then S = S + k (beta (v - S^T k))^T, and returns S^T q (Yang et al. 2025, "Gated Delta Networks").
@@ -26,12 +27,19 @@ def gated_delta(
     dt_bias: torch.Tensor,
     stream: Stream,
     states: Recurrent | None,
+    *,
+    gate: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
 ) -> torch.Tensor:
     """q and k [T, Hk, Dk], v [T, Hv, Dv] (Hv a multiple of Hk; value head h uses key head h // (Hv // Hk)).
 
     decay = exp(rate * softplus(a + dt_bias)) and beta = sigmoid(b), with a and b [T, Hv], rate (below 0) and dt_bias
     float32 [Hv]. A piece begins from its slot of states.state, its parent's final state, or zeros, and writes its
-    final state where `piece_to` says. Returns [T, Hv, Dv] in v's dtype; all in float32 (float64 inputs stay float64).
+    final state where `piece_to` says. All in float32 (float64 inputs stay float64).
+
+    Returns each row of a head [T, Hv, Dv], in v's dtype, as `gated_norm` has it: gate [T, Hv, Dv] in v's dtype, weight
+    float32 [Dv].
     """
     wide, group = torch.promote_types(q.dtype, torch.float32), v.shape[1] // k.shape[1]
     q, k = (unit(x.to(wide)).repeat_interleave(group, 1) for x in (q, k))
@@ -49,7 +57,15 @@ def gated_delta(
             now += k[rows][..., :, None] * missing[..., None, :]
             out[rows] = _read(now, q[rows])
         walk.end(pieces, state)
-    return out.to(v.dtype)
+    return gated_norm(out.to(v.dtype), gate, weight, eps)
+
+
+def gated_norm(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """x / sqrt(mean(x^2) + eps), rounded to x's dtype, then times weight and silu(gate), rounded again (transformers'
+    Qwen3_5RMSNormGated)."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    normed = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
+    return (weight * normed * functional.silu(gate.to(wide.dtype))).to(x.dtype)
 
 
 def _read(state: torch.Tensor, at: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ x = v - scale * k S, S' = decay * S + k^T (solved x) and out = scale * q S + mix
 k^T (u - w S): with A_ij = beta_i decay_ij k_i k_j below the diagonal, solved = (I + A)^-1 beta, scaled as S' wants it,
 and mixed = (decay_ij q_i k_j) (I + A)^-1 beta. `walk` goes through the chunks of a piece, two products each, one after
 the other, and keeps the S before each; transposed, so that S stays where products accumulate, and each product's
-result is the next one's left side. `finish` makes the rows of all chunks at once.
+result is the next one's left side. `finish` makes the rows of all chunks at once, normed and gated.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import triton.language as tl
 from ramet.cache.state import Recurrent
 from ramet.ops.gated_delta.plan import BLOCK, CARRIES, ITEM, N_BLOCKS, TILE, plan, room
 from ramet.ops.gated_delta.reference import CHUNK, EPSILON
+from ramet.ops.norm.triton import times_logistic
 from ramet.ops.processors import processors
 from ramet.round import Stream
 
@@ -35,9 +36,9 @@ _LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 class Config(NamedTuple):
-    """What the launches depend on besides shapes: value columns of a program of `walk` and of `finish`, the stages of
-    the loads of `walk`, warps and programs a processor of the three kernels, and whether `prepare` may solve in
-    float16."""
+    """What the launches depend on besides shapes: value columns of a program of `walk`, the stages of its loads, how
+    much of a key `finish` holds at once, warps and programs a processor of the three kernels, and whether `prepare` may
+    solve in float16."""
 
     walk_columns: int
     walk_stages: int
@@ -45,20 +46,20 @@ class Config(NamedTuple):
     walk_programs: int
     prepare_warps: int
     prepare_programs: int
-    finish_columns: int
+    finish_keys: int
     finish_warps: int
     finish_programs: int
     half: bool
 
     @classmethod
-    def of(cls, dtype: torch.dtype, value_dim: int, shared_memory: int) -> Config:
+    def of(cls, dtype: torch.dtype, key_dim: int, value_dim: int, shared_memory: int) -> Config:
         """For a card that gives a program so many bytes of shared memory."""
-        columns = _padded(value_dim)
+        keys, columns = _padded(key_dim), _padded(value_dim)
         if dtype == torch.bfloat16:
             walk_stages = 3 if shared_memory > 101_000 else 1
-            finish_columns = 128 if shared_memory > 107_000 else 64
-            return cls(min(columns, 64), walk_stages, 4, 2, 4, 2, min(columns, finish_columns), 8, 2, True)
-        return cls(min(columns, 32), 1, 16, 1, 16, 1, min(columns, 32), 16, 1, False)
+            finish_keys = 128 if shared_memory > 107_000 else 64
+            return cls(min(columns, 64), walk_stages, 4, 2, 4, 2, min(keys, finish_keys), 8, 2, True)
+        return cls(min(columns, 32), 1, 16, 1, 16, 1, min(keys, 32), 16, 1, False)
 
 
 def _padded(n: int) -> int:
@@ -81,8 +82,12 @@ def gated_delta(
     dt_bias: torch.Tensor,
     stream: Stream,
     states: Recurrent | None,
+    *,
+    gate: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
 ) -> torch.Tensor:
-    """As `reference.gated_delta`, for bfloat16 and float32. Rows of q, k, v, a and b may lie apart.
+    """As `reference.gated_delta`, for bfloat16 and float32. Rows of q, k, v, a, b and gate may lie apart.
 
     A row's bits depend on its piece's rows and the state that the piece begins from alone, and a piece cut at a
     multiple of CHUNK has the bits of the uncut one.
@@ -90,9 +95,9 @@ def gated_delta(
     out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
     if not len(v):
         return out
-    q, k, v = (x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous() for x in (q, k, v))
+    q, k, v, gate = (x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous() for x in (q, k, v, gate))
     a, b = (x if x.stride(1) == 1 else x.contiguous() for x in (a, b))
-    config = Config.of(v.dtype, v.shape[2], _shared_memory(v.device))
+    config = Config.of(v.dtype, k.shape[2], v.shape[2], _shared_memory(v.device))
     tiles, items = stream.work["delta/tiles"], stream.work["delta/walk"]
     scratch = Scratch.of(config, k, v, stream)
     slots = states.state if states is not None else scratch.forks
@@ -110,10 +115,10 @@ def gated_delta(
         scratch.flags, items, len(v), k.stride(0), slots.stride(0), **heads, NB=n_blocks, BV=config.walk_columns,
         STAGES=config.walk_stages, num_stages=config.walk_stages, **_options(config.walk_warps, config.walk_programs),
     )  # fmt: skip
-    n_blocks = triton.cdiv(Dv, config.finish_columns)
-    _finish[(min(config.finish_programs * n, n_tiles * n_blocks),)](
-        q, k, v, scratch.mixed, scratch.scales, scratch.states, scratch.left, slots, out, tiles, len(v), q.stride(0),
-        k.stride(0), v.stride(0), slots.stride(0), **heads, NB=n_blocks, BV=config.finish_columns,
+    _finish[(min(config.finish_programs * n, n_tiles),)](
+        q, k, v, gate, scratch.mixed, scratch.scales, scratch.states, scratch.left, slots, weight, out, tiles, len(v),
+        eps, q.stride(0), k.stride(0), v.stride(0), gate.stride(0), slots.stride(0), **heads, BV=_padded(Dv),
+        KEYS=config.finish_keys,
         **_options(config.finish_warps, config.finish_programs),
     )  # fmt: skip
     return out
@@ -391,14 +396,15 @@ def _keep(target, col, row, state, DK: tl.constexpr, BK: tl.constexpr, DV: tl.co
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _finish(
-    q, k, v, mixed, scales, states, left, slots, out, tiles, n_rows, q_stride, k_stride, v_stride, slot_stride,
-    HV: tl.constexpr, GROUP: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, DV: tl.constexpr, NB: tl.constexpr,
-    BV: tl.constexpr,
+    q, k, v, gate, mixed, scales, states, left, slots, weight, out, tiles, n_rows, eps, q_stride, k_stride, v_stride,
+    gate_stride, slot_stride,
+    HV: tl.constexpr, GROUP: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, DV: tl.constexpr, BV: tl.constexpr,
+    KEYS: tl.constexpr,
 ):  # fmt: skip
-    """The rows returned, for each tile, value head and block of columns."""
-    i, row = tl.arange(0, _C), tl.arange(0, BK)
-    for at in tl.range(tl.program_id(0), tl.load(tiles) * HV * NB, tl.num_programs(0), disable_licm=True):
-        tile, head, col = tiles + 1 + at // (HV * NB) * _TILE, at // NB % HV, at % NB * BV + tl.arange(0, BV)
+    """The rows returned, for each tile and value head. Products with the state take so many KEYS at a time."""
+    i, col = tl.arange(0, _C), tl.arange(0, BV)
+    for at in tl.range(tl.program_id(0), tl.load(tiles) * HV, tl.num_programs(0), disable_licm=True):
+        tile, head = tiles + 1 + at // HV * _TILE, at % HV
         word, chunk, begin = tl.load(tile + 4), tl.load(tile + 5), tl.load(tile + 6)
         own, rows = _left(word, 0) > 0, tl.load(tile + i // _B) + i % _B
         ours = (chunk >= 0) | (begin < -1)
@@ -406,21 +412,26 @@ def _finish(
             kept = states + (chunk.to(tl.int64) * HV + head) * DV * DK
         else:
             kept = left + ((-2 - begin).to(tl.int64) * HV + head) * DV * DK
-        state = tl.trans(_tile(kept, col, DK, row, (col < DV) & ours, DK, BK))
-        key = _tile(k + head // GROUP * DK, rows, k_stride, row, own, DK, BK)
-        query = _tile(q + head // GROUP * DK, rows, q_stride, row, own, DK, BK)
-        value = _tile(v + head * DV, rows, v_stride, col, own, DV, BV)
-        mix = _tile(mixed + head * n_rows * _C, rows, _C, i, own, _C, _C)
-        place = scales + (head * n_rows + rows) * 4
-        key_scale, query_scale = tl.load(place, own, 0.0), tl.load(place + 1, own, 0.0)
-        if ours:
-            seen = tl.dot(key, state, input_precision="ieee")
-            read = tl.dot(query, state, input_precision="ieee")
-        else:
-            origin = slots + begin.to(tl.int64) * slot_stride + head * DK * DV
-            state = _tile(origin, row, DV, col, (row < DK) & (begin != -1), DV, BV).to(key.dtype)
-            seen = tl.dot(key, state, input_precision="ieee")
-            read = tl.dot(query, state, input_precision="ieee")
+        origin = slots + begin.to(tl.int64) * slot_stride + head * DK * DV
+        seen, read = tl.zeros((_C, BV), tl.float32), tl.zeros((_C, BV), tl.float32)
+        for first in tl.static_range(0, BK, KEYS):
+            row = first + tl.arange(0, KEYS)
+            state = tl.trans(_tile(kept, col, DK, row, (col < DV) & ours, DK, BK))
+            key = _tile(k + head // GROUP * DK, rows, k_stride, row, own, DK, BK)
+            query = _tile(q + head // GROUP * DK, rows, q_stride, row, own, DK, BK)
+            if first == 0:
+                value = _tile(v + head * DV, rows, v_stride, col, own, DV, BV)
+                mix = _tile(mixed + head * n_rows * _C, rows, _C, i, own, _C, _C)
+                by = _tile(gate + head * DV, rows, gate_stride, col, own, DV, BV)
+                place = scales + (head * n_rows + rows) * 4
+                key_scale, query_scale = tl.load(place, own, 0.0), tl.load(place + 1, own, 0.0)
+            if ours:
+                seen = tl.dot(key, state, seen, input_precision="ieee")
+                read = tl.dot(query, state, read, input_precision="ieee")
+            else:
+                state = _tile(origin, row, DV, col, (row < DK) & (begin != -1), DV, BV).to(key.dtype)
+                seen = tl.dot(key, state, seen, input_precision="ieee")
+                read = tl.dot(query, state, read, input_precision="ieee")
         x = value.to(tl.float32) - seen * key_scale[:, None]
         # As in `_prepare`, 0 * NaN is NaN: if there is one, each piece is taken by itself. That of a state is in all.
         n_parts = 1
@@ -431,7 +442,16 @@ def _finish(
             mine = own & ((n_parts == 1) | (i // (_B << (word & 3)) == n))
             y = tl.where(mine[:, None], x, 0.0).to(key.dtype)
             y = tl.dot(mix, y, input_precision="ieee") + read * query_scale[:, None]
-            _store(out + head * DV, rows, HV * DV, col, mine, y.to(out.dtype.element_ty), DV, BV)
+            y = _gated_norm(y.to(out.dtype.element_ty), by, weight, col, eps, DV)
+            _store(out + head * DV, rows, HV * DV, col, mine, y, DV, BV)
+
+
+@triton.jit
+def _gated_norm(x, gate, weight, col, eps, DV: tl.constexpr):
+    """As in reference.py; the columns behind DV are zeros."""
+    wide, gate = x.to(tl.float32), gate.to(tl.float32)
+    normed = (wide * tl.rsqrt(tl.sum(wide * wide, 1) / DV + eps)[:, None]).to(x.dtype).to(tl.float32)
+    return (tl.load(weight + col, col < DV, 0.0)[None, :] * normed * times_logistic(gate, gate)).to(x.dtype)
 
 
 @triton.jit
@@ -471,19 +491,21 @@ def _store(base, rows, stride, columns, own, value, N: tl.constexpr, B: tl.const
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]]:
     """The kernels as Qwen3.5 uses them, for tests that compile."""
     for dtype, name, Hv, Hk in ((torch.bfloat16, "bf16", 32, 16), (torch.float32, "fp32", 16, 16)):
-        config = Config.of(dtype, 128, 228_000)
+        config = Config.of(dtype, 128, 128, 228_000)
         shape = {"HV": Hv, "GROUP": Hv // Hk, "DK": 128, "BK": 128, "DV": 128}
-        walk, finish = (shape | {"NB": 128 // n, "BV": n} for n in (config.walk_columns, config.finish_columns))
+        walk = shape | {"NB": 128 // config.walk_columns, "BV": config.walk_columns}
         own = walk | {"BV": 128, "HALF": config.half}
         yield _prepare, _signature(_prepare, own, name), own, _options(config.prepare_warps, config.prepare_programs)
         own = walk | {"STAGES": config.walk_stages}
         options = _options(config.walk_warps, config.walk_programs) | {"num_stages": config.walk_stages}
         yield _walk, _signature(_walk, own, name), own, options
-        yield _finish, _signature(_finish, finish, name), finish, _options(config.finish_warps, config.finish_programs)
+        own = shape | {"BV": 128, "KEYS": config.finish_keys}
+        yield _finish, _signature(_finish, own, name), own, _options(config.finish_warps, config.finish_programs)
 
 
 def _signature(kernel: Any, constants: dict[str, Any], dtype: str) -> dict[str, str]:
-    types = dict.fromkeys(("q", "k", "v", "a", "b", "mixed", "known", "added", "states", "left", "out"), f"*{dtype}")
-    types |= dict.fromkeys(("rate", "dt_bias", "scales", "slots", "forks"), "*fp32")
+    given, made = ("q", "k", "v", "gate", "a", "b"), ("mixed", "known", "added", "states", "left", "out")
+    types = dict.fromkeys(given + made, f"*{dtype}")
+    types |= dict.fromkeys(("rate", "dt_bias", "weight", "scales", "slots", "forks"), "*fp32") | {"eps": "fp32"}
     types |= dict.fromkeys(("flags", "tiles", "walk"), "*i32") | dict.fromkeys(constants, "constexpr")
     return {name: types.get(name, "i32") for name in kernel.arg_names}

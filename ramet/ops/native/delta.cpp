@@ -15,7 +15,9 @@
 #include <cmath>
 #include <vector>
 
+#include "activation.h"
 #include "memory.h"
+#include "rms.h"
 #include "tile.h"
 
 namespace ramet {
@@ -25,13 +27,14 @@ constexpr float kEpsilon = 1e-6f;  // of the normalisation, as in transformers
 constexpr float kLog2e = 1.44269504f;
 
 struct Call {
-    const void *q, *k, *v;
+    const void *q, *k, *v, *gate;
     void* out;
-    const float *a, *b, *rate, *dt_bias;
+    const float *a, *b, *rate, *dt_bias, *weight;
     float* states;
     const int32_t *starts, *lengths, *parents, *from, *to;
-    int64_t q_stride, k_stride, v_stride, a_stride, b_stride, slot_stride;  // elements between rows, and between slots
+    int64_t q_stride, k_stride, v_stride, gate_stride, a_stride, b_stride, slot_stride;  // elements between rows, and between slots
     int32_t n_pieces, n_key_heads, n_heads, key_dim, value_dim, chunk, is_bf16, n_threads;
+    float eps;
 };
 
 struct Plan {
@@ -274,10 +277,21 @@ void mix(const Call& call, int i, int end, Work<E>& work) {
     }
 }
 
+// A row in place: its norm, times silu of the gate.
+template <class S>
+INLINE void finish_row(const Call& call, S* row, const S* gate) {
+    const float factor = inverse_rms(row, call.value_dim, call.eps);
+    for (int d = 0; d < call.value_dim; d += kLanes) {
+        store(row + d, load(row + d) * factor);  // rounded before the weight, as the contract has it
+        store(row + d, load(row + d) * load(call.weight + d) * silu(load(gate + d)));
+    }
+}
+
 template <class E, class S>
 void write_rows(const Call& call, int row, int n, int head, Work<E>& work, const State<E>& state) {
     const int C = call.chunk, Dk = call.key_dim, Dv = call.value_dim;
     S* out = static_cast<S*>(call.out) + ((ptrdiff_t)row * call.n_heads + head) * Dv;
+    const S* gate = static_cast<const S*>(call.gate) + row * call.gate_stride + (ptrdiff_t)head * Dv;
     for (int i = 0; i < n; i += kRows) {
         int n_rows = std::min(kRows, n - i), n_steps = divide_up(i + n_rows, E::kPair);
         mix<E>(call, i, i + n_rows, work);
@@ -294,9 +308,11 @@ void write_rows(const Call& call, int row, int n, int head, Work<E>& work, const
         }
         product<E>(work.z_values, C, n_rows, work.v_rows, kLanes * E::kPair, (ptrdiff_t)Dv * E::kPair, n_steps, work.sums,
                    Dv, state.packed != nullptr, Dv / kLanes);
-        for (int r = 0; r < n_rows; ++r)
-            for (int d = 0; d < Dv; d += kLanes)
-                store(out + (ptrdiff_t)(i + r) * call.n_heads * Dv + d, load(work.sums + r * Dv + d));
+        for (int r = 0; r < n_rows; ++r) {
+            S* to = out + (ptrdiff_t)(i + r) * call.n_heads * Dv;
+            for (int d = 0; d < Dv; d += kLanes) store(to + d, load(work.sums + r * Dv + d));
+            finish_row(call, to, gate + (i + r) * call.gate_stride);
+        }
     }
 }
 

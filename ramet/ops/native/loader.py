@@ -35,7 +35,7 @@ class Library:
             functions = ctypes.CDLL(str(file))
             functions.ramet_isa.restype = ctypes.c_char_p
             for name in (
-                "attention", "rms_norm", "rms_norm_gated", "rotate", "gated", "sigmoid_mul", "logsumexp", "columns",
+                "attention", "rms_norm", "rotate", "gated", "sigmoid_mul", "logsumexp", "columns",
                 "experts_sizes", "experts_pack", "experts",
             ):  # fmt: skip
                 getattr(functions, f"ramet_{name}").restype = None

@@ -1,48 +1,11 @@
 // Normalisation, rotary embedding and gating, each in one pass; the contract is ops/norm/reference.py.
-#include <cmath>
-
 #include "activation.h"
-#include "simd.h"
+#include "rms.h"
 
 namespace ramet {
 namespace {
 
 constexpr int64_t kWorthThreads = 1 << 15;  // elements: fewer take less time than waking a thread
-
-// f(i, n): n elements from i on, kLanes of them but for the last.
-template <class F>
-INLINE void each(int n, F f) {
-    int i = 0;
-    for (; i + kLanes <= n; i += kLanes) f(i, kLanes);
-    if (i < n) f(i, n - i);
-}
-
-template <class S>
-INLINE Vec get(const S* from, int n) {
-    return n == kLanes ? load(from) : load_first(from, n);
-}
-
-template <class S>
-INLINE void put(S* to, Vec x, int n) {
-    if (n == kLanes) store(to, x);
-    else store_first(to, x, n);
-}
-
-template <class S>
-INLINE float inverse_rms(const S* x, int n, float eps) {
-    Vec squares[4] = {};  // four, so that a sum need not wait for the one before
-    int i = 0;
-    for (; i + 4 * kLanes <= n; i += 4 * kLanes)
-        for (int j = 0; j < 4; ++j) {
-            Vec wide = load(x + i + j * kLanes);
-            squares[j] += wide * wide;
-        }
-    for (; i < n; i += kLanes) {
-        Vec wide = get(x + i, std::min(kLanes, n - i));
-        squares[0] += wide * wide;
-    }
-    return 1.0f / std::sqrt(sum((squares[0] + squares[1]) + (squares[2] + squares[3])) / (float)n + eps);
-}
 
 // Vectors that lie apart: number i is head i % n_heads of row i / n_heads.
 template <class S>
@@ -117,21 +80,6 @@ void gated(const S* gate_up, int64_t stride, S* out, int n_rows, int width, bool
 }
 
 template <class S>
-void rms_norm_gated(Heads<S> x, Heads<S> gate, const float* weight, float eps, S* out, int n, int width, int n_threads) {
-    if ((int64_t)n * width < kWorthThreads / 4) n_threads = 1;
-#pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
-    for (int row = 0; row < n; ++row) {
-        const S *from = x[row], *by = gate[row];
-        S* to = out + (int64_t)row * width;
-        float factor = inverse_rms(from, width, eps);
-        each(width, [&](int i, int k) {
-            put(to + i, get(from + i, k) * factor, k);  // rounded before the weight, as the contract has it
-            put(to + i, get(to + i, k) * get(weight + i, k) * silu(get(by + i, k)), k);
-        });
-    }
-}
-
-template <class S>
 void sigmoid_mul(const S* x, int64_t x_stride, const S* gate, int64_t gate_stride, S* out, int n_rows, int width,
                  int n_threads) {
     if ((int64_t)n_rows * width < kWorthThreads / 4) n_threads = 1;
@@ -171,19 +119,6 @@ void ramet_gated(const void* gate_up, int64_t stride, void* out, int32_t n_rows,
                  int32_t is_bf16, int32_t n_threads) {
     if (is_bf16) ramet::gated((const bf16*)gate_up, stride, (bf16*)out, n_rows, width, is_gelu, n_threads);
     else ramet::gated((const float*)gate_up, stride, (float*)out, n_rows, width, is_gelu, n_threads);
-}
-
-void ramet_rms_norm_gated(const void* x, int64_t stride, int64_t head_stride, const void* gate, int64_t gate_stride,
-                          int64_t gate_head_stride, int32_t n_heads, const float* weight, float eps, void* out,
-                          int32_t n, int32_t width, int32_t is_bf16, int32_t n_threads) {
-    auto run = [&](auto* to) {
-        using S = std::remove_pointer_t<decltype(to)>;
-        ramet::Heads<S> heads{(const S*)x, stride, head_stride, n_heads};
-        ramet::Heads<S> gates{(const S*)gate, gate_stride, gate_head_stride, n_heads};
-        ramet::rms_norm_gated(heads, gates, weight, eps, to, n, width, n_threads);
-    };
-    if (is_bf16) run((bf16*)out);
-    else run((float*)out);
 }
 
 void ramet_sigmoid_mul(const void* x, int64_t stride, const void* gate, int64_t gate_stride, void* out, int32_t n_rows,

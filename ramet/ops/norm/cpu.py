@@ -66,20 +66,6 @@ def gated(gate_up: torch.Tensor, activation: str) -> torch.Tensor:
     return out
 
 
-def rms_norm_gated(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """As `reference.rms_norm_gated`. Rows and heads of x and gate may lie apart."""
-    found = _library_for(x)
-    if found is None or gate.dtype != x.dtype:
-        return reference.rms_norm_gated(x, gate, weight, eps)
-    x, gate, weight = _dense(x), _dense(gate), _weight(weight)
-    out = torch.empty(x.shape, dtype=x.dtype)
-    found.functions.ramet_rms_norm_gated(
-        pointer(x), *_strides(x), pointer(gate), *_strides(gate), _n_heads(x), pointer(weight), c_float(eps),
-        pointer(out), *_size(x), *_how(x),
-    )  # fmt: skip
-    return out
-
-
 def sigmoid_mul(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
     """As `reference.sigmoid_mul`. Rows of x and gate may lie apart."""
     found = _library_for(x)

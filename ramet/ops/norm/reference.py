@@ -16,14 +16,6 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.
     return (wide if weight is None else wide * weight).to(x.dtype)
 
 
-def rms_norm_gated(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """Each head's norm, times silu(gate): x and gate [T, H, D], weight [D] float32; the norm is rounded to x's dtype
-    before the weight (transformers' Qwen3_5RMSNormGated)."""
-    wide = x.float()
-    wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-    return ((weight * wide.to(x.dtype)).float() * functional.silu(gate.float())).to(x.dtype)
-
-
 def rotation(positions: torch.Tensor, frequencies: torch.Tensor, scale: float) -> torch.Tensor:
     """[N, 2, R/2] float32: cosines and sines of each position's angles, times scale; positions [N] int32, frequencies
     [R/2] float32."""

@@ -28,19 +28,6 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.
     return out
 
 
-def rms_norm_gated(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """As `reference.rms_norm_gated`. Rows and heads of x and gate may lie apart."""
-    x, gate = _dense(x), _dense(gate)
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    n_vectors, n_heads, width = _vectors(x)
-    constants, options = _norm_launch(n_heads, width)
-    if n_vectors:
-        _rms_norm_gated_kernel[(triton.cdiv(n_vectors, constants["block_r"]),)](
-            x, *_strides(x), gate, *_strides(gate), weight, out, n_vectors, eps, **constants, **options
-        )
-    return out
-
-
 def rotation(positions: torch.Tensor, frequencies: torch.Tensor, scale: float) -> torch.Tensor:
     """As `reference.rotation`."""
     n, half = len(positions), len(frequencies)
@@ -96,7 +83,6 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         constants, options = _norm_launch(n_heads, width)
         weighted = {**constants, "weighted": width != 576}
         yield _rms_norm_kernel, _types(_rms_norm_kernel, dtype, weighted), weighted, options
-        yield _rms_norm_gated_kernel, _types(_rms_norm_gated_kernel, dtype, constants), constants, options
     for dtype, shape in _ROTATED:
         for normed in ((True, True), (False, False), (True, False)):
             constants, options = _rotate_launch(*shape, *normed)
@@ -230,24 +216,6 @@ def _rms_norm_kernel(
         tl.debug_barrier()
     x = tl.load(x_ptr + at[:, None] + c[None, :], mask=inside, other=0.0).to(tl.float32)
     out = x * _scale_of(x, eps, width)[:, None] * weight
-    tl.store(out_ptr + i.to(tl.int64)[:, None] * width + c[None, :], out.to(out_ptr.dtype.element_ty), mask=inside)
-
-
-@triton.jit(do_not_specialize=["n_vectors"])
-def _rms_norm_gated_kernel(
-    x_ptr: tl.tensor, x_row: tl.tensor, x_head: tl.tensor, gate_ptr: tl.tensor, gate_row: tl.tensor,
-    gate_head: tl.tensor, weight_ptr: tl.tensor, out_ptr: tl.tensor, n_vectors: tl.tensor, eps: tl.tensor,
-    n_heads: tl.constexpr, width: tl.constexpr, block_r: tl.constexpr, block_c: tl.constexpr,
-) -> None:  # fmt: skip
-    i, c = tl.program_id(0) * block_r + tl.arange(0, block_r), tl.arange(0, block_c)
-    inside = (i < n_vectors)[:, None] & (c < width)[None, :]
-    x_at, gate_at = _vector_places(x_row, x_head, i, n_heads), _vector_places(gate_row, gate_head, i, n_heads)
-    gate = tl.load(gate_ptr + gate_at[:, None] + c[None, :], mask=inside, other=0.0).to(tl.float32)
-    weight = _weights(weight_ptr, c, c < width, block_r, block_c)
-    tl.debug_barrier()
-    x = tl.load(x_ptr + x_at[:, None] + c[None, :], mask=inside, other=0.0).to(tl.float32)
-    normed = (x * _scale_of(x, eps, width)[:, None]).to(x_ptr.dtype.element_ty).to(tl.float32)
-    out = (weight * normed) * times_logistic(gate, gate)
     tl.store(out_ptr + i.to(tl.int64)[:, None] * width + c[None, :], out.to(out_ptr.dtype.element_ty), mask=inside)
 
 
