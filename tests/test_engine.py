@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from typing import Any
@@ -243,6 +245,21 @@ def test_a_fault_of_the_device_breaks_the_engine_at_once_and_hangs_nobody(engine
     assert isinstance(engine.fault, EngineFault)
     with pytest.raises(EngineFault, match="started anew"):
         engine.submit(tree())
+
+
+def test_of_a_device_that_failed_nothing_is_freed() -> None:
+    """torch ends the process where memory of a lost context is freed."""
+    engine = make()
+    poison(engine, 7, torch.AcceleratorError("CUDA error: an illegal memory access was encountered"))
+    with pytest.raises(EngineFault) as caught:
+        engine.submit(Tree.of([Segment([1, 7], reads=[Read([1])])])).result(30)
+    cause = caught.value.__cause__
+    assert cause is not None
+    kept = [weakref.ref(x) for x in (engine._runner, engine._cache.store, cause)]
+    engine.close()
+    del engine, caught, cause
+    gc.collect()
+    assert all(x() is not None for x in kept)
 
 
 def test_a_fault_outside_the_pass_hangs_nobody(engine: Engine) -> None:

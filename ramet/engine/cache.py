@@ -80,10 +80,11 @@ class Cache:
         states = f", {self.pages.n_states} recurrent states" if self.pages.recurrent else ""
         return f"{self.pages.n_pages} pages of {PAGE_SIZE} tokens{states}"
 
-    def close(self) -> None:
-        """Leave what is kept to the levels below, so that the next engine finds what lies on disk."""
+    def close(self, *, spill: bool = True) -> None:
+        """Leave what is kept to the levels below, so that the next engine finds what lies on disk; with `spill` off,
+        what is there already."""
         if self.tiers is not None:
-            while self.pages.spill():
+            while spill and self.pages.spill():
                 self.tiers.flush()  # one by one: the queue to the disk drops what it cannot hold
             self.tiers.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import threading
 import time
 from collections import Counter, deque
@@ -167,7 +168,7 @@ class Engine:
             self._inbox.put(None)
             self._thread.join()
             self._planners.shutdown(wait=False)
-            self._cache.close()
+            self._cache.close(spill=self.fault is None)
 
     def __enter__(self) -> Self:
         return self
@@ -235,6 +236,7 @@ class Engine:
                 if flights and (len(flights) == self._runner.depth or not batch.units):
                     self._land(flights.popleft())
                 if self.fault is not None:
+                    _keep(*flights)
                     flights.clear()
             self._fail_all(Cancelled("the engine was closed"))
         except Exception as error:  # a fault outside a pass: nobody may be left hanging
@@ -289,6 +291,7 @@ class Engine:
         self._scheduler.drop(jobs, batch)
         self._counts["failed_rounds"] += 1
         if isinstance(error, torch.AcceleratorError):  # the device's context is lost, with all that it held
+            _keep(self._runner, self._cache, error)
             fault = EngineFault(f"the device failed, and the engine must be started anew: {error}")
             fault.__cause__ = error
             for job in jobs:
@@ -340,6 +343,12 @@ def _fault(job: Job, error: Exception) -> EngineFault:
         fault = EngineFault(f"a round failed: {type(error).__name__}: {error}")
     fault.__cause__ = error
     return fault
+
+
+def _keep(*things: object) -> None:
+    """For ever: of a device that has failed nothing may be freed. torch ends the process where freeing fails, and
+    whoever waits would get no answer."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(things))
 
 
 def _settle(job: Job, outcome: Reads | Exception) -> None:

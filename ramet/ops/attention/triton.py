@@ -126,8 +126,8 @@ def choose_tile(
 ) -> Tile:  # fmt: skip
     """For lists whose tiles have `width` rows. Keys and values of the stages and the queries fit the shared memory of
     the card: 227 KB from 9.0 to 11.x, 163 KB on 8.0, 99 KB on others. Without a capability, where kernels are
-    interpreted, nothing binds. With `invariant` every width takes the same keys at a time, by the same warps: how sums
-    round depends on it, and in which width of tile a row comes depends on the load."""
+    interpreted, nothing binds. With `invariant` every width takes the same number of keys at a time: how sums round
+    depends on it, and in which width of tile a row comes depends on the load."""
     padded = triton.next_power_of_2(head_dim)
     if capability is None:
         return Tile(width, KEYS, 4, 1)
@@ -138,9 +138,9 @@ def choose_tile(
         return Tile(width, 32 if is_large else 16, 8, 2)
     if padded > 128:
         rows = width if is_large or is_middle or group > NARROW else NARROW
-        if is_large and invariant and group <= NARROW:
-            return Tile(NARROW, 64, 8, 2)
-        return Tile(rows, 64, 8, 2) if is_large and rows > NARROW else Tile(rows, 32, rows // 16, 2)
+        if is_large and (rows > NARROW or invariant):
+            return Tile(rows, 64, 8, 2)
+        return Tile(rows, 32, rows // 16, 2)
     return Tile(width, 64, width // 16, 3 if is_large else 2)
 
 
@@ -388,7 +388,7 @@ def _walk(
                 k_tile = tl.load(k_at[:, None] + d[None, :], mask=wanted, other=0.0)
                 scores = tl.dot(asked, tl.trans(k_tile), input_precision="ieee")
                 scores = _hide(scores, position, at, n_keys, n, high, low, lowest_high, highest_low, block_n, windowed)
-                top, total, acc, weights = _weigh(scores, scale, top, total, acc)
+                top, total, acc, weights = _weigh(scores, scale, top, total, acc, block_m, block_n, span > 0)
                 v_tile = tl.load(v_at[:, None] + d[None, :], mask=wanted, other=0.0)
                 acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
                 at += block_n
@@ -408,7 +408,7 @@ def _walk(
             k_tile = tl.load(k_own + row * k_row + k_offsets, mask=wanted, other=0.0)
             scores = tl.dot(asked, tl.trans(k_tile), input_precision="ieee")
             scores = _hide(scores, position, at, n_keys, n, high, low, lowest_high, highest_low, block_n, windowed)
-            top, total, acc, weights = _weigh(scores, scale, top, total, acc)
+            top, total, acc, weights = _weigh(scores, scale, top, total, acc, block_m, block_n, span > 0)
             v_tile = tl.load(v_own + row * v_row + v_offsets, mask=wanted, other=0.0)
             acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
             at += block_n
@@ -460,14 +460,18 @@ def _hide(
 
 @triton.jit
 def _weigh(
-    scores: tl.tensor, scale: tl.tensor, top: tl.tensor, total: tl.tensor, acc: tl.tensor,
+    scores: tl.tensor, scale: tl.tensor, top: tl.tensor, total: tl.tensor, acc: tl.tensor, block_m: tl.constexpr,
+    block_n: tl.constexpr, invariant: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:  # fmt: skip
     """The weights of a block, and the sums so far below the new largest score."""
     new_top = tl.maximum(top, tl.max(scores, 1) * scale)
     base = tl.where(new_top == float("-inf"), 0.0, new_top)  # nothing seen yet: no difference of infinities
     weights = tl.exp2(scores * scale - base[:, None])
     faded = tl.exp2(top - base)
-    return new_top, total * faded + tl.sum(weights, 1), acc * faded[:, None], weights
+    added = weights
+    if invariant:  # half by half, as where two groups of warps share a block
+        added = tl.sum(tl.reshape(weights, (block_m, 2, block_n // 2)), 2)
+    return new_top, total * faded + tl.sum(added, 1), acc * faded[:, None], weights
 
 
 @triton.jit
