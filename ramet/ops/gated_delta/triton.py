@@ -432,7 +432,8 @@ def _finish(
                 state = _tile(origin, row, DV, col, (row < DK) & (begin != -1), DV, BV).to(key.dtype)
                 seen = tl.dot(key, state, seen, input_precision="ieee")
                 read = tl.dot(query, state, read, input_precision="ieee")
-        x = value.to(tl.float32) - seen * key_scale[:, None]
+        x = (value.to(tl.float32) - seen * key_scale[:, None]).to(key.dtype)
+        read *= query_scale[:, None]
         # As in `_prepare`, 0 * NaN is NaN: if there is one, each piece is taken by itself. That of a state is in all.
         n_parts = 1
         if (word & 3) < 2:
@@ -440,8 +441,7 @@ def _finish(
             n_parts = tl.where(size < float("inf"), 1, _N >> (word & 3))
         for n in tl.range(0, n_parts, disable_licm=True):
             mine = own & ((n_parts == 1) | (i // (_B << (word & 3)) == n))
-            y = tl.where(mine[:, None], x, 0.0).to(key.dtype)
-            y = tl.dot(mix, y, input_precision="ieee") + read * query_scale[:, None]
+            y = tl.dot(mix, tl.where(mine[:, None], x, 0.0), read, input_precision="ieee")
             y = _gated_norm(y.to(out.dtype.element_ty), by, weight, col, eps, DV)
             _store(out + head * DV, rows, HV * DV, col, mine, y, DV, BV)
 
