@@ -57,8 +57,7 @@ class Config(NamedTuple):
         keys, columns = _padded(key_dim), _padded(value_dim)
         if dtype == torch.bfloat16:
             walk_stages = 3 if shared_memory > 101_000 else 1
-            finish_keys = 128 if shared_memory > 107_000 else 64
-            return cls(min(columns, 64), walk_stages, 4, 2, 4, 2, min(keys, finish_keys), 8, 2, True)
+            return cls(min(columns, 64), walk_stages, 4, 2, 4, 2, min(keys, 64), 8, 2, True)
         return cls(min(columns, 32), 1, 16, 1, 16, 1, min(keys, 32), 16, 1, False)
 
 
@@ -422,7 +421,6 @@ def _finish(
             if first == 0:
                 value = _tile(v + head * DV, rows, v_stride, col, own, DV, BV)
                 mix = _tile(mixed + head * n_rows * _C, rows, _C, i, own, _C, _C)
-                by = _tile(gate + head * DV, rows, gate_stride, col, own, DV, BV)
                 place = scales + (head * n_rows + rows) * 4
                 key_scale, query_scale = tl.load(place, own, 0.0), tl.load(place + 1, own, 0.0)
             if ours:
@@ -432,6 +430,7 @@ def _finish(
                 state = _tile(origin, row, DV, col, (row < DK) & (begin != -1), DV, BV).to(key.dtype)
                 seen = tl.dot(key, state, seen, input_precision="ieee")
                 read = tl.dot(query, state, read, input_precision="ieee")
+        by = _tile(gate + head * DV, rows, gate_stride, col, own, DV, BV)
         x = (value.to(tl.float32) - seen * key_scale[:, None]).to(key.dtype)
         read *= query_scale[:, None]
         # As in `_prepare`, 0 * NaN is NaN: if there is one, each piece is taken by itself. That of a state is in all.
