@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, chain
 
 import numpy as np
 import numpy.typing as npt
@@ -72,45 +73,23 @@ class Tree:
     behind: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
-        n = len(self.lengths)
-        if n == 0:
+        lengths = self.lengths.tolist()
+        if not lengths:
             raise InvalidRequest("a tree needs at least one segment", field="segments")
-        if int(self.lengths.min()) < 1:
+        if min(lengths) < 1:
             raise InvalidRequest("a segment needs at least one token", field="segments")
-        if int(self.blocks.min()) < 1:
+        if min(self.blocks.tolist()) < 1:
             raise InvalidRequest("block is 1, a block size, or WHOLE", field="segments.block")
-        starts = np.zeros(n, np.int32)
-        np.cumsum(self.lengths[:-1], out=starts[1:])
-        if int(starts[-1] + self.lengths[-1]) != len(self.tokens):
+        starts = list(accumulate(lengths, initial=0))
+        if starts.pop() != len(self.tokens):
             raise InvalidRequest("the lengths of the segments do not add up to the tokens", field="tokens")
-        origins, depths, behind = self._walk()
-        for name, value in (("starts", starts), ("origins", origins), ("depths", depths), ("behind", behind)):
+        derived = np.array((starts, *_walk(lengths, self.parents.tolist())), np.int32)
+        for name, value in zip(("starts", "origins", "depths", "behind"), derived, strict=True):
             object.__setattr__(self, name, value)
         if len(self.read_rows) and (
             int(self.read_rows.min()) < 0 or bool((self.read_rows >= self.lengths[self.read_segments]).any())
         ):
             raise InvalidRequest("a read's row lies outside its segment", field="reads.row")
-
-    def _walk(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Origins, depths and `behind` [S]; raises where the order is not depth first."""
-        n = len(self.lengths)
-        origins, depths, behind = [0] * n, [0] * n, [n] * n
-        lengths, parents = self.lengths.tolist(), self.parents.tolist()
-        path: list[int] = []
-        for s, p in enumerate(parents):
-            while path and path[-1] != p:
-                behind[path.pop()] = s
-            if p >= 0:
-                if not path:
-                    raise InvalidRequest(
-                        f"segment {s} does not follow its parent {p} depth first", field="segments.parent"
-                    )
-                if len(path) > MAX_ANCESTORS:
-                    raise InvalidRequest(f"segment {s} has more than {MAX_ANCESTORS} ancestors", field="segments")
-                origins[s] = origins[p] + lengths[p]
-                depths[s] = len(path)
-            path.append(s)
-        return np.array(origins, np.int32), np.array(depths, np.int32), np.array(behind, np.int32)
 
     @classmethod
     def of(cls, segments: Sequence[Segment]) -> Tree:
@@ -119,18 +98,22 @@ class Tree:
         place = {old: new for new, old in enumerate(order)}
         chosen = [segments[i] for i in order]
         reads = [(place[i], r) for i, s in enumerate(segments) for r in s.reads]
-        columns = [np.asarray(r.columns, np.int32) for _, r in reads]
         lengths = [len(s.tokens) for s in chosen]
+        parents = [place[s.parent] if s.parent >= 0 else -1 for s in chosen]
+        read_rows = [r.row if r.row >= 0 else lengths[s] + r.row for s, r in reads]
+        widths = [len(r.columns) for _, r in reads]
+        of_segments = np.array((lengths, parents, [s.block for s in chosen]), np.int32)
+        of_reads = np.array(([s for s, _ in reads], read_rows, [r.normalize for _, r in reads]), np.int32)
         return cls(
-            tokens=_concatenate([np.asarray(s.tokens, np.int32) for s in chosen]),
-            lengths=np.array(lengths, np.int32),
-            parents=np.array([place[s.parent] if s.parent >= 0 else -1 for s in chosen], np.int32),
-            blocks=np.array([s.block for s in chosen], np.int32),
-            read_segments=np.array([s for s, _ in reads], np.int32),
-            read_rows=np.array([r.row if r.row >= 0 else lengths[s] + r.row for s, r in reads], np.int32),
-            normalize=np.array([r.normalize for _, r in reads], np.bool_),
-            columns=_concatenate(columns),
-            offsets=np.cumsum([0] + [len(c) for c in columns]).astype(np.int32),
+            tokens=_joined([s.tokens for s in chosen]),
+            lengths=of_segments[0],
+            parents=of_segments[1],
+            blocks=of_segments[2],
+            read_segments=of_reads[0],
+            read_rows=of_reads[1],
+            normalize=of_reads[2].astype(np.bool_),
+            columns=_joined([r.columns for _, r in reads]),
+            offsets=np.array(list(accumulate(widths, initial=0)), np.int32),
         )
 
     @property
@@ -206,6 +189,32 @@ def merge(trees: Sequence[Tree]) -> Tree:
         columns=columns,
         offsets=np.concatenate([[0], np.cumsum(widths)]).astype(np.int32),
     )
+
+
+def _walk(lengths: Sequence[int], parents: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+    """Origins, depths and `behind` [S]; raises where the order is not depth first."""
+    n = len(lengths)
+    origins, depths, behind = [0] * n, [0] * n, [n] * n
+    path: list[int] = []
+    for s, p in enumerate(parents):
+        while path and path[-1] != p:
+            behind[path.pop()] = s
+        if p >= 0:
+            if not path:
+                raise InvalidRequest(f"segment {s} does not follow its parent {p} depth first", field="segments.parent")
+            if len(path) > MAX_ANCESTORS:
+                raise InvalidRequest(f"segment {s} has more than {MAX_ANCESTORS} ancestors", field="segments")
+            origins[s] = origins[p] + lengths[p]
+            depths[s] = len(path)
+        path.append(s)
+    return origins, depths, behind
+
+
+def _joined(ids: Sequence[Sequence[int] | IntArray]) -> IntArray:
+    """Lists or arrays, end to end."""
+    if all(isinstance(each, list) for each in ids):
+        return np.array(list(chain.from_iterable(ids)), np.int32)
+    return _concatenate([np.asarray(each, np.int32) for each in ids])
 
 
 def _concatenate(arrays: Iterable[IntArray]) -> IntArray:
