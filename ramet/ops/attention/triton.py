@@ -72,7 +72,7 @@ def attention(
             continue
         tile = choose_tile(q.dtype, head_dim, tiling.group, width, _capability(q.device), invariant)
         n_parts = tile.parts(tiling, width)
-        n_programs = min(programs * tile.more_programs, (len(items) // len(ITEM) - 1) * n_kv_heads * n_parts)
+        n_programs = min(programs, (len(items) // len(ITEM) - 1) * n_kv_heads * n_parts)
         n_whole = 2 * n_programs * tile.rows if invariant else 0
         whole = torch.empty(n_whole, head_dim, dtype=torch.float32, device=q.device)
         _attend[(n_programs,)](
@@ -114,7 +114,6 @@ class Tile:
     keys: int
     n_warps: int
     n_stages: int
-    more_programs: int = 1  # how many times as many run at a time as plan.Tiling has
 
     def parts(self, tiling: Tiling, width: int) -> int:
         """How many of them a list's tile of `width` rows takes."""
