@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from ramet.tree import IntArray, Reads, Segment, Tree
+from ramet.tree import WHOLE, IntArray, Reads, Segment, Tree
 
 _NONE = np.zeros(0, np.int32)
 ALIGNED = 4  # int32 places: every array of a round begins at a multiple of 16 bytes
@@ -68,7 +68,8 @@ class Queries:
 class Stream:
     """A round on a device; every field int32.
 
-    tokens, positions [T]. Segments [S]: starts, lengths, parents (-1: none), blocks, contexts
+    tokens, positions, whole [T]: 1 for the rows of a segment whose block is WHOLE, which a recorded pass, that knows no
+    segments, could not tell. Segments [S]: starts, lengths, parents (-1: none), blocks, contexts
     (-1: none; the same for all segments of a unit), origins (position of the first row), anchors (the position
     from which a segment's keys are counted off in blocks: its origin, or less for a root that continues its
     context's last segment). Contexts [X]: context_pages [P] cut by context_offsets [X+1], context_lengths [X] in
@@ -83,6 +84,7 @@ class Stream:
 
     tokens: torch.Tensor
     positions: torch.Tensor
+    whole: torch.Tensor
     starts: torch.Tensor
     lengths: torch.Tensor
     parents: torch.Tensor
@@ -112,7 +114,7 @@ class Stream:
 
 
 FIELDS = (
-    "tokens", "positions", "starts", "lengths", "parents", "blocks", "contexts", "origins", "anchors",
+    "tokens", "positions", "whole", "starts", "lengths", "parents", "blocks", "contexts", "origins", "anchors",
     "context_pages", "context_offsets", "context_lengths", "context_forks", "context_fork_offsets",
     "piece_starts", "piece_lengths", "piece_parents", "piece_from", "piece_to", "kept_rows", "kept_slots",
     "every_rows", "every_bounds", "read_rows", "read_bounds", "read_index", "columns", "offsets", "normalize",
@@ -202,6 +204,7 @@ def pack(units: Sequence[Unit], multiple: int = 1) -> Round:
     shifts = np.repeat(origins - starts, lengths)
     every_rows = np.arange(len(shifts), dtype=np.int32)
     positions = every_rows + shifts
+    blocks = np.concatenate([t.blocks for t in trees])
 
     has_context = n_context > 0
     context_of = np.where(has_context, np.cumsum(has_context) - 1, -1)
@@ -227,10 +230,11 @@ def pack(units: Sequence[Unit], multiple: int = 1) -> Round:
     fields = {
         "tokens": np.concatenate([t.tokens for t in trees]),
         "positions": positions,
+        "whole": np.repeat(blocks == WHOLE, lengths),
         "starts": starts,
         "lengths": lengths,
         "parents": parents,
-        "blocks": np.concatenate([t.blocks for t in trees]),
+        "blocks": blocks,
         "contexts": np.repeat(context_of, n_segments),
         "origins": origins,
         "anchors": anchors,

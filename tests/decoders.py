@@ -21,6 +21,7 @@ from ramet.cache.store import Store
 from ramet.config import rope_frequencies
 from ramet.families import FAMILIES
 from ramet.layers.decoder import Decoder
+from ramet.layers.shape import Shape
 from ramet.layers.storage import allocate
 from ramet.ops import Ops, choose
 
@@ -93,8 +94,13 @@ def decoder(name: str) -> Decoder:
 
 def build(name: str, ops: Ops, device: torch.device = CPU) -> Decoder:
     """The same on other operations."""
-    state, config = oracle(name).state_dict(), CONFIGS[name]
-    family = FAMILIES[config.model_type]
+    return made_of(oracle(name), ops, device)
+
+
+def made_of(model: PreTrainedModel, ops: Ops, device: torch.device = CPU) -> Decoder:
+    """Ours, of the weights of transformers' model."""
+    state, config = model.state_dict(), model.config.get_text_config()
+    family = FAMILIES[model.config.model_type]
     shape = family.shape(config)
     weights = {}
     for ours, weight in family.plan(shape, state.keys()).items():
@@ -107,7 +113,12 @@ def build(name: str, ops: Ops, device: torch.device = CPU) -> Decoder:
 
 def poisoned_store(name: str, n_pages: int, page_size: int, n_states: int = 0, device: torch.device = CPU) -> Store:
     """Pages and states full of NaN: what is read before it is written shows."""
-    store = allocate(decoder(name).shape, n_pages, page_size, n_states, torch.float32, device)
+    return poisoned(decoder(name).shape, n_pages, page_size, n_states, device)
+
+
+def poisoned(shape: Shape, n_pages: int, page_size: int, n_states: int = 0, device: torch.device = CPU) -> Store:
+    """The same for any shape."""
+    store = allocate(shape, n_pages, page_size, n_states, torch.float32, device)
     for layer in store.layers:
         if layer is not None:
             for tensor in (layer.keys, layer.values) if isinstance(layer, KeyValue) else (layer.window, layer.state):

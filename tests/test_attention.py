@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -120,6 +120,25 @@ def test_odd_sizes(path: str, dtype: torch.dtype, n: int, block: int) -> None:
     given = scene(np.random.default_rng(n), [chain(n, 7, n, block=block)], [n], dtype=dtype)
     for window in (0, 40):
         assert_close(given.run(window=window), given.expected(window=window), dtype)
+
+
+@pytest.mark.parametrize("block", [WHOLE, 4])
+def test_a_window_reaches_back_from_the_first_row_of_the_block(path: str, block: int) -> None:
+    """All rows of a canvas see the same keys above it, and all of itself, however wide it is."""
+    window, n_context, n_above, width = 10, 16, 8, 20  # the canvas begins on the grid of blocks
+    tree = Tree.of([Segment(np.zeros(n_above, np.int32)), Segment(np.zeros(width, np.int32), 0, block)])
+    given = scene(np.random.default_rng(12), [tree], [n_context])
+    begins = [0] * width if block == WHOLE else [row // block * block for row in range(width)]
+    for attend in (given.run, given.expected):
+        for key in range(n_above + width):
+            v = given.v.clone()
+            v[key] = torch.nan
+            bad = replace(given, v=v)
+            found = getattr(bad, attend.__name__)(window=window)[n_above:].isnan().flatten(1).all(1)
+            distances = [n_above + begin - key for begin in begins]
+            ends = [width if block == WHOLE else begin + block for begin in begins]
+            seen = [d < window and key < n_above + end for d, end in zip(distances, ends, strict=True)]
+            assert found.tolist() == seen
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

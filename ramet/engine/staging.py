@@ -11,7 +11,7 @@ import torch
 from ramet.round import FIELDS, Capacity, Queries, Round, Stream, aligned
 from ramet.tree import IntArray
 
-_BY_ROWS = ("tokens", "positions", "kept_rows", "kept_slots")
+_BY_ROWS = ("tokens", "positions", "whole", "kept_rows", "kept_slots")
 _BEHIND = ("read_index", "columns", "offsets", "normalize")  # what the head reads, at its own length
 _PADDING = {"kept_slots": -1}
 _NONE = np.zeros(0, np.int32)

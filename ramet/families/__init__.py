@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ramet.families import gemma3, gemma4, llama, qwen3, qwen3_5, qwen3_5_moe
+from ramet.families import diffusion_gemma, gemma3, gemma4, llama, qwen3, qwen3_5, qwen3_5_moe
 from ramet.families.family import Family
 
 FAMILIES: dict[str, Family] = {
+    "diffusion_gemma": diffusion_gemma.FAMILY,
     "gemma3": gemma3.FAMILY,
     "gemma3_text": gemma3.FAMILY,
     "gemma4": gemma4.FAMILY,

@@ -60,9 +60,10 @@ def layer_kinds(config: Any, *known: str) -> list[str]:
 
 
 def prefix(names: Collection[str]) -> str:
-    """What the names of the text model's parameters begin with: a multimodal checkpoint has it inside another."""
-    inner = "model.language_model."
-    return inner if any(name.startswith(inner) for name in names) else "model."
+    """What the names of the text model's parameters begin with: a multimodal checkpoint has it inside another, one of
+    an encoder and a decoder as the latter."""
+    inner = ("model.language_model.", "model.decoder.")
+    return next((each for each in inner if any(name.startswith(each) for name in names)), "model.")
 
 
 def add_one(weight: torch.Tensor) -> torch.Tensor:
@@ -113,6 +114,11 @@ def attention_plan(hidden: int, mixer: AttentionShape, at: str) -> Plan:
 def mlp_plan(shape: Shape, layer: LayerShape, at: str) -> Plan:
     """The gated MLP as nearly every checkpoint names it."""
     assert isinstance(layer.mlp, MLPShape)
-    hidden, size = shape.hidden_size, layer.mlp.size
+    return gated_products(f"{at}.mlp", layer.mlp, shape.hidden_size)
+
+
+def gated_products(at: str, mlp: MLPShape, hidden: int) -> Plan:
+    """The products of a gated MLP."""
+    size = mlp.size
     sizes = {"gate_up_proj": (("gate_proj", "up_proj"), 2 * size, hidden), "down_proj": (("down_proj",), hidden, size)}
-    return products(f"{at}.mlp", sizes, bias=layer.mlp.bias)
+    return products(at, sizes, bias=mlp.bias)

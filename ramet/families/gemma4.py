@@ -25,21 +25,24 @@ from ramet.families.family import (
 )
 from ramet.layers.shape import AttentionShape, DenseExpertsShape, LayerShape, MLPShape, PerLayerShape, Shape
 
-_WINDOWED, _WHOLE = "sliding_attention", "full_attention"
+SLIDING, FULL = "sliding_attention", "full_attention"
 
 
 def gemma4_shape(config: Any) -> Shape:
     """Reads transformers' Gemma4TextConfig or Gemma4UnifiedTextConfig."""
-    require(config, "hidden_activation", "gelu_pytorch_tanh")
-    require(config, "attention_bias", False)
-    require(config, "use_bidirectional_attention", None, "vision")  # the latter is about images alone
-    kinds = layer_kinds(config, _WINDOWED, _WHOLE)
+    require_text(config)
+    kinds = layer_kinds(config, SLIDING, FULL)
     rotaries = tuple(sorted(set(kinds)))
     owners = _owners(kinds, len(kinds) - config.num_kv_shared_layers)
     layers = [
-        LayerShape(_attention(config, kind, rotaries, owner), _mlp(config, owner), post_norms=True, scaled=True)
+        LayerShape(
+            attention_shape(
+                config, kind, rotaries, keys_are_values=config.attention_k_eq_v and kind == FULL, keys_of=owner
+            ),
+            _mlp(config, owner), post_norms=True, scaled=True,
+        )
         for kind, owner in zip(kinds, owners, strict=True)
-    ]
+    ]  # fmt: skip
     return Shape(
         vocab_size=config.vocab_size, hidden_size=config.hidden_size, layers=tuple(layers), eps=config.rms_norm_eps,
         max_positions=config.max_position_embeddings, rotaries=rotaries, embedding_scale=config.hidden_size**0.5,
@@ -56,7 +59,7 @@ def gemma4_plan(shape: Shape, names: Collection[str]) -> Plan:
         plan["per_layer_embedding"] = Weight((f"{at}embed_tokens_per_layer.weight",), (known, rows))
         plan["per_layer_model_proj"] = Weight((f"{at}per_layer_model_projection.weight",), (rows, hidden))
         plan["per_layer_norm"] = Weight((f"{at}per_layer_projection_norm.weight",), (size,))
-    return plan | layers_plan(shape, names, partial(_layer_plan, shape))
+    return plan | layers_plan(shape, names, partial(gemma4_layer_plan, shape))
 
 
 def gemma4_idle(shape: Shape, names: Collection[str]) -> tuple[str, ...]:
@@ -75,12 +78,22 @@ def _owners(kinds: list[str], n_own: int) -> list[int | None]:
     return [None if i < n_own else last[kind] for i, kind in enumerate(kinds)]
 
 
-def _attention(config: Any, kind: str, rotaries: tuple[str, ...], owner: int | None) -> AttentionShape:
-    own, sliding = layer_config(config, kind), kind == _WINDOWED
+def require_text(config: Any) -> None:
+    """Refuse a text model that the layers here do not compute."""
+    require(config, "hidden_activation", "gelu_pytorch_tanh")
+    require(config, "attention_bias", False)
+    require(config, "use_bidirectional_attention", None, "vision")  # the latter is about images alone
+
+
+def attention_shape(
+    config: Any, kind: str, rotaries: tuple[str, ...], *, keys_are_values: bool, keys_of: int | None = None
+) -> AttentionShape:
+    """Attention of a layer of type `kind`."""
+    own = layer_config(config, kind)
     return AttentionShape(
         n_heads=config.num_attention_heads, n_kv_heads=own.num_key_value_heads, head_dim=own.head_dim, scale=1.0,
-        window=config.sliding_window if sliding else 0, rotary=rotaries.index(kind), qk_norm=True, unit_values=True,
-        keys_are_values=config.attention_k_eq_v and not sliding, keys_of=owner,
+        window=config.sliding_window if kind == SLIDING else 0, rotary=rotaries.index(kind), qk_norm=True,
+        unit_values=True, keys_are_values=keys_are_values, keys_of=keys_of,
     )  # fmt: skip
 
 
@@ -104,7 +117,8 @@ def _per_layer(config: Any) -> PerLayerShape | None:
     return PerLayerShape(known, size)
 
 
-def _layer_plan(shape: Shape, layer: LayerShape, at: str) -> Plan:
+def gemma4_layer_plan(shape: Shape, layer: LayerShape, at: str) -> Plan:
+    """Parameters of a layer, whose names begin with `at`."""
     norms = {"input_norm": "input_layernorm", "mixer_post_norm": "post_attention_layernorm"}
     norms |= {"mlp_norm": "pre_feedforward_layernorm", "mlp_post_norm": "post_feedforward_layernorm"}
     plan = {name: Weight((f"{at}.{theirs}.weight",), (shape.hidden_size,)) for name, theirs in norms.items()}

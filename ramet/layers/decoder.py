@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from ramet.cache.store import Store
 from ramet.layers.attention import Attention
+from ramet.layers.conditioning import SelfConditioning, Soft
 from ramet.layers.dense_experts import DenseExperts, ScaledRouter
 from ramet.layers.experts import SharedExperts, TopKRouter
 from ramet.layers.gated_delta import GatedDelta
@@ -29,7 +30,7 @@ Weights = MutableMapping[str, torch.Tensor]
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
     """A mixer, which alone looks at other rows, and what works on each row by itself. scale [1], where the family has
-    one, multiplies what leaves the layer."""
+    one, multiplies what leaves the layer; of a scale [2] the second those rows that are of a canvas."""
 
     mixer: Attention | GatedDelta
     mlp: GatedMLP | SharedExperts | DenseExperts
@@ -44,7 +45,7 @@ class Layer:
         x = self.mlp(x, run, queries)
         if self.per_layer is not None:
             x = self.per_layer(x, run, queries)
-        return x if self.scale is None else x * self.scale
+        return x if self.scale is None else x * run.of_kind(self.scale, queries)
 
 
 class Decoder:
@@ -60,6 +61,7 @@ class Decoder:
         self.embedding = weights.pop("embedding")
         self.rotaries = [(frequencies.to(self.embedding.device), scale) for frequencies, scale in rotaries]
         self.per_layer = None if shape.per_layer is None else _per_layer(shape, weights, ops)
+        self.conditioning = None if shape.conditioning is None else _conditioning(shape, weights, ops)
         self.layers = [_Parts(shape, i, weights, ops).layer() for i in range(len(shape.layers))]
         self.final_norm = weights.pop("final_norm").float()
         self.head = ops.prepare(weights.pop("head", self.embedding))
@@ -85,9 +87,11 @@ class Decoder:
         return self.embedding.dtype
 
     @torch.inference_mode()
-    def __call__(self, stream: Stream, store: Store | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits [C] of the columns and logsumexp [R] of the reads, float32."""
-        return self.read(self.hidden(stream, store), stream)
+    def __call__(
+        self, stream: Stream, store: Store | None, soft: Soft | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits [C] of the columns and logsumexp [R] of the reads, float32. soft: as in `hidden`."""
+        return self.read(self.hidden(stream, store, soft=soft), stream)
 
     @torch.inference_mode()
     def read(self, hidden: torch.Tensor, stream: Stream) -> tuple[torch.Tensor, torch.Tensor]:
@@ -107,11 +111,14 @@ class Decoder:
         return sorted({*kinds.values(), *self.shape.lenders})
 
     @torch.inference_mode()
-    def hidden(self, stream: Stream, store: Store | None, which: Sequence[int] | None = None) -> torch.Tensor:
+    def hidden(
+        self, stream: Stream, store: Store | None, which: Sequence[int] | None = None, soft: Soft | None = None
+    ) -> torch.Tensor:
         """The final hidden states [N, C] of the rows that are read. Layers that leave nothing to later rows compute
-        these rows alone. which: ascending, the layers to go through instead of all."""
+        these rows alone. which: ascending, the layers to go through instead of all. soft: what the step before made of
+        canvases, where there was one; for models that are conditioned on it."""
         run, n_every = Run(stream, store, self.rotaries, self.ops), self.shape.n_every
-        x, given = self._embed(stream), stream.every
+        x, given = self._embed(stream, soft), stream.every
         if self.per_layer is not None:
             run.per_layer = self.per_layer(stream, x)
         for i in range(len(self.layers)) if which is None else which:
@@ -122,10 +129,12 @@ class Decoder:
                 return x
         return self.ops.rms_norm(x, self.final_norm, self.shape.eps)
 
-    def _embed(self, stream: Stream) -> torch.Tensor:
+    def _embed(self, stream: Stream, soft: Soft | None) -> torch.Tensor:
+        assert soft is None or self.conditioning is not None
         x = functional.embedding(stream.tokens, self.embedding)
         scale = self.shape.embedding_scale
-        return x if scale == 1 else x * torch.tensor(scale, dtype=x.dtype)  # the scale is rounded as in transformers
+        x = x if scale == 1 else x * torch.tensor(scale, dtype=x.dtype)  # the scale is rounded as in transformers
+        return x if self.conditioning is None else self.conditioning(x, stream.whole, soft)
 
 
 def _fingerprint(shape: Shape, rotaries: Sequence[Rotary], weights: Weights, ops: Ops) -> str:
@@ -227,6 +236,14 @@ class _Parts:
 
     def _take(self, name: str) -> torch.Tensor:
         return self.weights.pop(f"{self.i}.{name}")
+
+
+def _conditioning(shape: Shape, weights: Weights, ops: Ops) -> SelfConditioning:
+    own = shape.conditioning
+    assert own is not None
+    gate_up, down = (ops.pack(weights.pop(f"conditioning.{name}_proj")) for name in ("gate_up", "down"))
+    norm = weights.pop("conditioning.norm").float()
+    return SelfConditioning(norm, gate_up, down, own.activation, shape.eps, ops)
 
 
 def _per_layer(shape: Shape, weights: Weights, ops: Ops) -> PerLayerInputs:

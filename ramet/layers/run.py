@@ -27,6 +27,7 @@ class Run:
     per_layer: Sequence[torch.Tensor] = ()
     keys: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
     _rotations: dict[tuple[int, bool], torch.Tensor] = field(default_factory=dict)
+    _kinds: dict[bool, torch.Tensor] = field(default_factory=dict)
 
     def rotation(self, which: int, queries: Queries) -> torch.Tensor:
         """[N, 2, R/2] float32: cosines and sines of each row's angles, times the rotary scale."""
@@ -36,3 +37,12 @@ class Run:
             positions = self.stream.positions if whole else self.stream.positions.index_select(0, queries.rows)
             self._rotations[which, whole] = self.ops.rotation(positions, frequencies, scale)
         return self._rotations[which, whole]
+
+    def of_kind(self, values: torch.Tensor, queries: Queries) -> torch.Tensor:
+        """Of values [1] that one, of values [2] each row's, [N, 1]: the first, or the second for rows of a canvas."""
+        if len(values) == 1:
+            return values
+        every = queries is self.stream.every
+        if every not in self._kinds:
+            self._kinds[every] = self.stream.whole if every else self.stream.whole.index_select(0, queries.rows)
+        return values.index_select(0, self._kinds[every])[:, None]

@@ -77,7 +77,7 @@ class DenseExpertsShape:
 @dataclass(frozen=True, slots=True)
 class LayerShape:
     """post_norms: a norm on what each half of the layer adds (Gemma). scaled: what leaves the layer is multiplied by a
-    number of its own (Gemma 4)."""
+    number of its own (Gemma 4), or by one of two, that of canvases or that of other rows (DiffusionGemma)."""
 
     mixer: AttentionShape | DeltaShape
     mlp: MLPShape | ExpertsShape | DenseExpertsShape
@@ -97,7 +97,8 @@ class PerLayerShape:
 class Shape:
     """A decoder. rotaries: the layer types whose rotary embeddings it has (None: the configuration's only one).
     embedding_scale: what embeddings are multiplied by. softcap: logits become softcap * tanh(logits / softcap); 0
-    leaves them. per_layer: token embeddings that each layer has of its own."""
+    leaves them. per_layer: token embeddings that each layer has of its own. conditioning: the MLP by which a canvas
+    begins from what the step before made of it (DiffusionGemma)."""
 
     vocab_size: int
     hidden_size: int
@@ -108,6 +109,7 @@ class Shape:
     embedding_scale: float = 1.0
     softcap: float = 0.0
     per_layer: PerLayerShape | None = None
+    conditioning: MLPShape | None = None
 
     @property
     def n_every(self) -> int:

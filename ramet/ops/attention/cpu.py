@@ -125,7 +125,7 @@ def plain(
 ) -> torch.Tensor:
     """As `attention`, in torch: segments that differ in nothing but their rows are one batch.
 
-    Anchors and forks are not looked at: they move no key into or out of sight."""
+    Forks are not looked at: they move no key into or out of sight."""
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     shape = _Shapes(stream, queries)
     for segments in shape.batches():
@@ -141,7 +141,8 @@ def plain(
         block = shape.blocks[first]
         seen[:, -own.shape[1] :] = at[None, -own.shape[1] :] // block <= position[:, None] // block
         if window > 0:
-            seen &= position[:, None] - at[None, :] < window
+            begins = (position // block * block).clamp(min=shape.anchors[first])
+            seen &= begins[:, None] - at[None, :] < window
         by_head = [x.transpose(1, 2) for x in (q[rows], keys, values)]
         out[rows] = functional.scaled_dot_product_attention(
             by_head[0], by_head[1], by_head[2], attn_mask=seen, scale=scale, enable_gqa=True
@@ -153,10 +154,13 @@ class _Shapes:
     """A stream's segments as Python numbers."""
 
     def __init__(self, stream: Stream, queries: Queries) -> None:
-        self.starts, self.lengths, self.parents, self.blocks, self.contexts, self.origins = (
+        self.starts, self.lengths, self.parents, self.blocks, self.contexts, self.origins, self.anchors = (
             x.tolist()
-            for x in (stream.starts, stream.lengths, stream.parents, stream.blocks, stream.contexts, stream.origins)
-        )
+            for x in (
+                stream.starts, stream.lengths, stream.parents, stream.blocks, stream.contexts, stream.origins,
+                stream.anchors,
+            )
+        )  # fmt: skip
         self.bounds, self.rows = queries.bounds.tolist(), queries.rows.tolist()
         self.stream = stream
 

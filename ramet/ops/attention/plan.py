@@ -28,7 +28,7 @@ KEYS = 64  # keys a block
 SPAN = 2048  # positions between two joints of a path, where bits must not depend on the load
 NARROW, WIDE = 64, 128  # rows a tile: a row is one query of one head
 ITEM = ("query", "n_queries", "segment", "n_blocks", "run", "key", "step", "slot")
-SEGMENT = ("block", "context_end", *(f"run{i}" for i in range(MAX_ANCESTORS + 1)))
+SEGMENT = ("block", "anchor", "context_end", *(f"run{i}" for i in range(MAX_ANCESTORS + 1)))
 RUN = ("position", "n_keys", "n_paged", "pages", "row")
 JOIN = ("query", "n_queries", "slot", "n_pieces")
 _MIN_BLOCKS = 4  # of a piece
@@ -180,8 +180,8 @@ class _Paths:
         self.n_own = -(-self.own[:, 1] // KEYS)
         self.own_place = self.above + self.before[:, -1]
         table = np.zeros((n_segments, len(SEGMENT)), np.int32)
-        table[:, 0], table[:, 1] = packed["blocks"], self.end
-        table[:, 2 : 2 + self.chain.shape[1]] = self.chain + self.n_shared
+        table[:, 0], table[:, 1], table[:, 2] = packed["blocks"], packed["anchors"], self.end
+        table[:, 3 : 3 + self.chain.shape[1]] = self.chain + self.n_shared
         self.segments = table.ravel()
 
     def _follow(self, packed: Round, n_paged: IntArray) -> None:
@@ -322,7 +322,8 @@ def _tiles_of(packed: Round, paths: _Paths, tiling: Tiling, window: int, read: b
     ends = paths.own_place[segments] - (-seen // KEYS)
     begins = np.zeros(len(segments), np.int64)
     if window > 0:
-        lowest = positions[rows[queries]].astype(np.int64) - (window - 1)
+        first = positions[rows[queries]].astype(np.int64)
+        lowest = np.maximum(first // blocks * blocks, packed["anchors"][segments]) - (window - 1)
         reached = np.flatnonzero(lowest > 0)
         if len(reached):
             begins[reached] = paths.places(segments[reached], lowest[reached], up=False)

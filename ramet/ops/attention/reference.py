@@ -2,13 +2,16 @@
 
 Each query row sees, in this order: the rows of its unit's context (pages), its ancestors' segments
 whole, and of its own segment the rows that `block` allows. `window` w > 0 hides keys at a distance
-of w positions or more (w keys counting the query's own, as in transformers).
+of w positions or more from the row that begins the query's block in its segment: with block 1 from
+the query itself (w keys counting its own, as in transformers), with WHOLE from the segment's first
+row, so that all its rows see the same (as transformers' DiffusionGemma). Blocks and segments begin
+where they would if nothing were cut: at a segment's anchor.
 
-The stream's anchors and context_forks change nothing of that, and are not looked at here. They say where the segments
-began whose rows lie in pages, so that a kernel which sums blocks of keys can count them off from there: a *run* is the
-keys of one segment, of the request's tree as it would be in one piece. A context is cut into runs by its forks; a root
-with anchor < origin continues the last of them, which then lies in pages and stream; every other segment is a run of
-its own. Summed so, a row's bits are the same however its path was cut into rounds.
+The stream's context_forks change nothing of that, and are not looked at here. With the anchors they say where the
+segments began whose rows lie in pages, so that a kernel which sums blocks of keys can count them off from there: a
+*run* is the keys of one segment, of the request's tree as it would be in one piece. A context is cut into runs by its
+forks; a root with anchor < origin continues the last of them, which then lies in pages and stream; every other segment
+is a run of its own. Summed so, a row's bits are the same however its path was cut into rounds.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ def attention(
             continue
         keys, values, at, own = _sources(s, k, v, stream, pages)
         rows = stream.positions[queries.rows[lo:hi].long()]
-        seen = _visible(rows, at, own, int(stream.blocks[s]), window)
+        seen = _visible(rows, at, own, int(stream.blocks[s]), int(stream.anchors[s]), window)
         keys, values = (x.repeat_interleave(group, 1).to(wide) for x in (keys, values))
         scores = torch.einsum("nhd,mhd->hnm", q[lo:hi].to(wide), keys) * scale
         weights = scores.masked_fill(~seen, float("-inf")).softmax(-1)
@@ -79,9 +82,12 @@ def _sources(
     return torch.cat(keys), torch.cat(values), positions, is_own
 
 
-def _visible(rows: torch.Tensor, at: torch.Tensor, own: torch.Tensor, block: int, window: int) -> torch.Tensor:
+def _visible(
+    rows: torch.Tensor, at: torch.Tensor, own: torch.Tensor, block: int, anchor: int, window: int
+) -> torch.Tensor:
     """[N, M]: which keys each row sees."""
     seen = ~own[None, :] | (at[None, :] // block <= rows[:, None] // block)
     if window > 0:
-        seen = seen & (rows[:, None] - at[None, :] < window)
+        begins = (rows // block * block).clamp(min=anchor)
+        seen = seen & (begins[:, None] - at[None, :] < window)
     return seen

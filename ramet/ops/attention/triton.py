@@ -222,16 +222,19 @@ def _attend(
         left = tl.where((unit < n_units) & (n_queries > 0), left, 0)
         if left > 0:
             first, segment = begin + skipped, segments + of * _SEGMENT
-            block, context_end, chain = tl.load(segment), tl.load(segment + 1), segment + 2
+            block, anchor, context_end = tl.load(segment), tl.load(segment + 1), tl.load(segment + 2)
+            chain = segment + 3
             query = first + tl.minimum(m // group, n_queries - 1)
             heads = head * group + m % group
             q_at = q + query.to(tl.int64) * q_row + heads * q_head
             asked = tl.load(q_at[:, None] + d[None, :], mask=in_head[None, :], other=0.0)
             at = tl.load(positions + tl.load(rows + query))
-            high = at // block * block + (block - 1)
-            low = at - window + 1
+            begins = at // block * block
+            high = begins + (block - 1)
+            low = tl.maximum(begins, anchor) - window + 1
             lowest_high = tl.load(positions + tl.load(rows + first)) // block * block + (block - 1)
-            highest_low = tl.load(positions + tl.load(rows + first + n_queries - 1)) - window + 1
+            last_at = tl.load(positions + tl.load(rows + first + n_queries - 1))
+            highest_low = tl.maximum(last_at // block * block, anchor) - window + 1
             real = m < n_queries * group
             target = out + (query.to(tl.int64) * (n_kv_heads * group) + heads) * head_dim
             place = slot + (head * all_queries + skipped) * group + m

@@ -87,18 +87,19 @@ void find_path(const Call& call, int segment, std::vector<int>& path) {
     std::reverse(path.begin(), path.end());
 }
 
-// The keys [first, last) of a run that the query at `position` sees.
-INLINE void visible(const Call& call, const Run& run, int block, bool own, int position, int* first, int* last) {
-    *first = call.window > 0 ? std::max(0, position - call.window + 1 - run.anchor) : 0;
+// The keys [first, last) of a run that the query at `position` of a segment sees.
+INLINE void visible(const Call& call, const Run& run, int segment, bool own, int position, int* first, int* last) {
+    int block = call.blocks[segment], begin = std::max(position / block * block, call.anchors[segment]);
+    *first = call.window > 0 ? std::max(0, begin - call.window + 1 - run.anchor) : 0;
     *last = own ? std::min(run.length, (position / block + 1) * block - run.anchor) : run.length;
 }
 
 // The keys of a run that some row of a tile sees; positions ascend.
 void visible_of_tile(const Call& call, const Run& run, const Tile& tile, bool own, int* first, int* last) {
-    int group = call.n_heads / call.n_kv_heads, block = call.blocks[tile.segment], unused;
+    int group = call.n_heads / call.n_kv_heads, unused;
     const int* rows = call.rows + call.bounds[tile.segment];
-    visible(call, run, block, own, call.positions[rows[tile.first / group]], first, &unused);
-    visible(call, run, block, own, call.positions[rows[(tile.first + tile.count - 1) / group]], &unused, last);
+    visible(call, run, tile.segment, own, call.positions[rows[tile.first / group]], first, &unused);
+    visible(call, run, tile.segment, own, call.positions[rows[(tile.first + tile.count - 1) / group]], &unused, last);
 }
 
 // What a tile sees of its path: which parts, how much; widens what is packed.
@@ -345,8 +346,7 @@ void add_part(const Call& call, const Plan& plan, const Tile& tile, const std::v
         before += n_blocks;
         if (from >= to) continue;
         for (int i = 0; i < tile.count; ++i)
-            visible(call, run, call.blocks[tile.segment], p + 1 == path.size(), state.position[i], state.first + i,
-                    state.last + i);
+            visible(call, run, tile.segment, p + 1 == path.size(), state.position[i], state.first + i, state.last + i);
         ptrdiff_t at = (tile.head * plan.n_keys + run.at) * call.head_dim;
         add_run<E>(call, tile, state, run, from, to, keys + at, values + at);
     }

@@ -80,7 +80,8 @@ void write_segments(Buffer& buffer, const std::vector<Unit>& units) {
     const int32_t n_rows = total(units, [](const Unit& u) { return u.n.n_rows; });
     const int32_t n = total(units, [](const Unit& u) { return u.n.n_segments; });
     join(buffer, units, &Unit::tokens, [](const Unit& u) { return u.n.n_rows; });
-    int32_t *positions = buffer.begin(n_rows), *starts = buffer.begin(n), *lengths = buffer.begin(n);
+    int32_t *positions = buffer.begin(n_rows), *whole = buffer.begin(n_rows);
+    int32_t *starts = buffer.begin(n), *lengths = buffer.begin(n);
     int32_t *parents = buffer.begin(n), *blocks = buffer.begin(n), *contexts = buffer.begin(n);
     int32_t *origins = buffer.begin(n), *anchors = buffer.begin(n);
     int32_t row = 0, first = 0, context = 0;
@@ -92,6 +93,7 @@ void write_segments(Buffer& buffer, const std::vector<Unit>& units) {
             contexts[s] = u.has_context() ? context : -1;
             anchors[s] = origins[s] = above < 0 ? u.n.n_context : origins[parents[s]] + lengths[parents[s]];
             std::iota(positions + row, positions + row + lengths[s], origins[s]);
+            std::fill_n(whole + row, lengths[s], blocks[s] == kWholeBlock);
             row += lengths[s];
         }
         if (u.n.continues) anchors[first] = u.forks[u.n.n_forks - 1];

@@ -59,4 +59,4 @@ def _room(sizes: list[int]) -> int:
     rows, segments, reads, columns, pages, forks, slots, leaves = (sum(sizes[i::_SIZES]) for i in range(8))
     n_units = len(sizes) // _SIZES
     of_segments, of_reads, of_contexts = 14 * segments + 5 * leaves, 4 * reads + columns, pages + forks + 3 * n_units
-    return 3 * rows + of_segments + of_reads + of_contexts + 2 * slots + n_units + 1 + (ALIGNED + 1) * len(FIELDS)
+    return 4 * rows + of_segments + of_reads + of_contexts + 2 * slots + n_units + 1 + (ALIGNED + 1) * len(FIELDS)

@@ -52,6 +52,7 @@ Ints longest_first(int32_t n, F length) {
 // ---- attention
 
 constexpr int kMaxChain = 5;  // MAX_ANCESTORS + 1
+constexpr int kSegmentSize = 3 + kMaxChain;  // len(SEGMENT)
 constexpr double kTolerance = 1.25;
 constexpr int kBeginning = 2, kJoining = 1, kMostTurns = 3, kWideLoad = 12;
 
@@ -115,10 +116,10 @@ class Paths {
 
     // Rows of SEGMENT.
     void write_segments(const Round& round, int32_t* to) const {
-        for (int32_t s = 0; s < n_segments_; ++s, to += 2 + kMaxChain) {
-            std::fill_n(to, 2 + kMaxChain, 0);
-            to[0] = round[kBlocks][s], to[1] = end_[s];
-            for (int32_t level = 0; level < levels_; ++level) to[2 + level] = n_shared + chain(s, level);
+        for (int32_t s = 0; s < n_segments_; ++s, to += kSegmentSize) {
+            std::fill_n(to, kSegmentSize, 0);
+            to[0] = round[kBlocks][s], to[1] = round[kAnchors][s], to[2] = end_[s];
+            for (int32_t level = 0; level < levels_; ++level) to[3 + level] = n_shared + chain(s, level);
         }
     }
 
@@ -241,7 +242,7 @@ class AttentionPlan {
         std::memcpy(lists.extend(paths_.runs.size() * 5), paths_.runs.data(), paths_.runs.size() * sizeof(Run));
         lists.end();
         const int32_t n_segments = round_.size(kStarts);
-        paths_.write_segments(round_, lists.extend((size_t)n_segments * (2 + kMaxChain)));
+        paths_.write_segments(round_, lists.extend((size_t)n_segments * kSegmentSize));
         lists.end();
         write_counted(lists, joins_, longest_first((int32_t)joins_.size(), [this](int32_t i) {
                           return joins_[i].n_pieces * joins_[i].n_queries;
@@ -291,7 +292,8 @@ class AttentionPlan {
         const Run& own = paths_.own(tile.segment);
         const int64_t seen = std::min<int64_t>(last / block * block + block - own.position, own.n_keys);
         tile.end = paths_.own_place(tile.segment) + divide_up(seen, task_.keys);
-        const int32_t lowest = positions[rows[0]] - (task_.window - 1);
+        const int32_t own_block = (int32_t)(positions[rows[0]] / block * block);
+        const int32_t lowest = std::max(own_block, round_[kAnchors][tile.segment]) - (task_.window - 1);
         if (task_.window > 0 && lowest > 0) tile.begin = paths_.place(tile.segment, lowest, false);
     }
 

@@ -6,12 +6,15 @@
 namespace ramet {
 
 enum Field {
-    kTokens, kPositions, kStarts, kLengths, kParents, kBlocks, kContexts, kOrigins, kAnchors,
+    kTokens, kPositions, kWhole, kStarts, kLengths, kParents, kBlocks, kContexts, kOrigins, kAnchors,
     kContextPages, kContextOffsets, kContextLengths, kContextForks, kContextForkOffsets,
     kPieceStarts, kPieceLengths, kPieceParents, kPieceFrom, kPieceTo, kKeptRows, kKeptSlots,
     kEveryRows, kEveryBounds, kReadRows, kReadBounds, kReadIndex, kColumns, kOffsets, kNormalize,
     kFields
 };
+
+// The block of a segment whose rows all see each other: WHOLE of ramet/tree.py.
+constexpr int32_t kWholeBlock = 1 << 30;
 
 // int32 places: where an array may begin.
 constexpr int kAligned = 4;
