@@ -68,8 +68,8 @@ class Queries:
 class Stream:
     """A round on a device; every field int32.
 
-    tokens, positions, whole [T]: 1 for the rows of a segment whose block is WHOLE, which a recorded pass, that knows no
-    segments, could not tell. Segments [S]: starts, lengths, parents (-1: none), blocks, contexts
+    tokens, positions [T]; whole [T], 1 for the rows of a segment whose block is WHOLE (a recorded pass knows rows, but
+    no segments). Segments [S]: starts, lengths, parents (-1: none), blocks, contexts
     (-1: none; the same for all segments of a unit), origins (position of the first row), anchors (the position
     from which a segment's keys are counted off in blocks: its origin, or less for a root that continues its
     context's last segment). Contexts [X]: context_pages [P] cut by context_offsets [X+1], context_lengths [X] in

@@ -128,17 +128,14 @@ def test_a_window_reaches_back_from_the_first_row_of_the_block(path: str, block:
     window, n_context, n_above, width = 10, 16, 8, 20  # the canvas begins on the grid of blocks
     tree = Tree.of([Segment(np.zeros(n_above, np.int32)), Segment(np.zeros(width, np.int32), 0, block)])
     given = scene(np.random.default_rng(12), [tree], [n_context])
-    begins = [0] * width if block == WHOLE else [row // block * block for row in range(width)]
-    for attend in (given.run, given.expected):
-        for key in range(n_above + width):
-            v = given.v.clone()
-            v[key] = torch.nan
-            bad = replace(given, v=v)
-            found = getattr(bad, attend.__name__)(window=window)[n_above:].isnan().flatten(1).all(1)
-            distances = [n_above + begin - key for begin in begins]
-            ends = [width if block == WHOLE else begin + block for begin in begins]
-            seen = [d < window and key < n_above + end for d, end in zip(distances, ends, strict=True)]
-            assert found.tolist() == seen
+    for key in range(n_above + width):
+        changed = given.v.clone()
+        changed[key] += 1
+        for attend in (Scene.run, Scene.expected):
+            found = attend(given, window=window) != attend(replace(given, v=changed), window=window)
+            begins = [n_above + (row // block * block) for row in range(width)]
+            seen = [begin - window < key < begin + block for begin in begins]
+            assert found.flatten(1).any(1)[n_above:].tolist() == seen
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
