@@ -19,7 +19,7 @@ import torch
 from ramet.decide.decider import Decider, Plan
 from ramet.decide.settings import settings_for
 from ramet.engine.cache import Cache
-from ramet.engine.load import load_model, open_known, runner_for
+from ramet.engine.load import load_model, open_known, runner_for, shape_of
 from ramet.engine.runner import Flight
 from ramet.engine.scheduler import Batch, Job, Scheduler
 from ramet.engine.settings import EngineSettings
@@ -71,6 +71,10 @@ class Engine:
         assert resolved.threads
         torch.set_num_threads(resolved.threads)
         checkpoint = open_known(source)
+        if shape_of(checkpoint).conditioning is not None:
+            raise CheckpointError(
+                f"{checkpoint.name}: a diffusion model answers on a canvas, and questions are not put to one yet"
+            )
         frame = checkpoint.frame()
         asking = settings_for(checkpoint.name, method=method, chat=bool(frame.tail))
         tokenizer = checkpoint.tokenizer()

@@ -29,11 +29,14 @@ def open_known(source: str | Path) -> Checkpoint:
     return open_checkpoint(source, known=FAMILIES)
 
 
+def shape_of(checkpoint: Checkpoint) -> Shape:
+    """What its configuration says. Raises CheckpointError."""
+    return FAMILIES[checkpoint.model_type].shape(checkpoint.config.get_text_config())
+
+
 def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
     """Read a checkpoint's weights. Raises CheckpointError."""
-    family = FAMILIES[checkpoint.model_type]
-    config = checkpoint.config.get_text_config()
-    shape = family.shape(config)
+    family, shape = FAMILIES[checkpoint.model_type], shape_of(checkpoint)
     if settings.batch_invariant and settings.device == "cpu":
         _check_invariant(checkpoint.name, shape, DTYPES[settings.dtype])
     plan = family.plan(shape, checkpoint.names)
@@ -48,7 +51,7 @@ def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
     for name, weight in plan.items():
         made = weights[name] if weight.transform is None else weight.transform(weights[name])
         weights[name] = made.to(device)
-    rotaries = [rope_frequencies(config, kind) for kind in shape.rotaries]
+    rotaries = [rope_frequencies(checkpoint.config.get_text_config(), kind) for kind in shape.rotaries]
     return Decoder(shape, weights, rotaries, choose(device, settings.ops, invariant=settings.batch_invariant))
 
 
