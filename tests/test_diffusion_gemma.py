@@ -18,7 +18,6 @@ from test_gemma4 import PUBLISHED, unclaimed
 from transformers import DiffusionGemmaConfig, DiffusionGemmaForBlockDiffusion
 
 from ramet.cache.pages import Pages
-from ramet.engine.engine import Engine
 from ramet.engine.load import load_model, open_known
 from ramet.engine.runner import Runner
 from ramet.engine.scheduler import Batch, Job, Scheduler
@@ -211,12 +210,6 @@ def test_the_published_shape() -> None:
 def test_what_is_not_served(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         FAMILIES["diffusion_gemma"].shape(oracle.config("plain", **changed).get_text_config())
-
-
-def test_questions_are_not_read_off_a_prompt() -> None:
-    """Its last row, by which others answer, says nothing here."""
-    with pytest.raises(CheckpointError, match="answers on a canvas"):
-        Engine.load(oracle.saved("plain"), device="cpu")
 
 
 def copied(tmp_path: Path) -> Path:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ramet.tree import BoolArray, IntArray
+from ramet.tree import WHOLE, BoolArray, IntArray
 
 Ids = Sequence[int]
 
@@ -17,7 +17,7 @@ class Branch:
     """The segments below a trunk that belong to one question, depth first, and what is read of them.
 
     A cell is one option in one order (number order * n_options + option); its log-probability is
-    the sum over the columns that carry its number. tokens [T]; lengths, parents [S] (parents count
+    the sum over the columns that carry its number. tokens [T]; lengths, parents, blocks [S] (parents count
     from the branch's first segment, -1 is the trunk); read_segments, read_rows, widths [R] (columns
     of each read); columns, cells [C]; `distinct` [n_cells] is False for an option whose reply an
     earlier one has already, so that their mass counts once.
@@ -26,6 +26,7 @@ class Branch:
     tokens: IntArray
     lengths: IntArray
     parents: IntArray
+    blocks: IntArray
     read_segments: IntArray
     read_rows: IntArray
     widths: IntArray
@@ -42,27 +43,31 @@ class Branch:
     @property
     def n_entries(self) -> int:
         """What it weighs when kept, in array entries."""
-        return len(self.tokens) + 2 * len(self.lengths) + 3 * len(self.widths) + 2 * len(self.columns)
+        return len(self.tokens) + 3 * len(self.lengths) + 3 * len(self.widths) + 2 * len(self.columns)
 
 
-def grow(prompts: Sequence[Ids], replies: Sequence[Sequence[Ids]], end: int | None) -> Branch:
+def grow(
+    prompts: Sequence[Ids], replies: Sequence[Sequence[Ids]], end: int | None, canvas: Ids | None = None
+) -> Branch:
     """A branch from the ids of each order's prompt and of each option's reply in it.
 
-    The first token of every reply is read from the prompt's last row. What follows it, the other
-    tokens and `end` (None: a label, which need not end the reply), is read from a segment of the reply's own.
+    The first token of every reply is read from the prompt's last row, or from the first row of a `canvas` behind it,
+    whose rows see each other. What follows it, the other tokens and `end` (None: a label, which need not end the
+    reply), is read from a segment of the reply's own.
     """
     growth = _Growth()
     for prompt, options in zip(prompts, replies, strict=True):
         parent = growth.segment(prompt, -1)
         first = len(growth.seen)
-        growth.read(parent, len(prompt) - 1, [ids[0] for ids in options], range(first, first + len(options)))
+        reader, row = (parent, len(prompt) - 1) if canvas is None else (growth.segment(canvas, parent, WHOLE), 0)
+        growth.read(reader, row, [ids[0] for ids in options], range(first, first + len(options)))
         growth.seen.extend(map(tuple, options))
         for cell, ids in enumerate(options, first):
             following = [*ids[1:], end] if end is not None else ids[1:]
             if following:
                 segment = growth.segment(ids[: len(following)], parent)
-                for row, token in enumerate(following):
-                    growth.read(segment, row, (token,), (cell,))
+                for at, token in enumerate(following):
+                    growth.read(segment, at, (token,), (cell,))
     return growth.branch(len(prompts))
 
 
@@ -73,15 +78,17 @@ class _Growth:
         self.tokens: list[int] = []
         self.lengths: list[int] = []
         self.parents: list[int] = []
+        self.blocks: list[int] = []
         self.reads: list[tuple[int, int, int]] = []
         self.columns: list[int] = []
         self.cells: list[int] = []
         self.seen: list[tuple[int, ...]] = []
 
-    def segment(self, tokens: Ids, parent: int) -> int:
+    def segment(self, tokens: Ids, parent: int, block: int = 1) -> int:
         self.tokens.extend(tokens)
         self.lengths.append(len(tokens))
         self.parents.append(parent)
+        self.blocks.append(block)
         return len(self.lengths) - 1
 
     def read(self, segment: int, row: int, columns: Ids, cells: Ids) -> None:
@@ -96,6 +103,7 @@ class _Growth:
             tokens=np.array(self.tokens, np.int32),
             lengths=np.array(self.lengths, np.int32),
             parents=np.array(self.parents, np.int32),
+            blocks=np.array(self.blocks, np.int32),
             read_segments=reads[:, 0],
             read_rows=reads[:, 1],
             widths=reads[:, 2],

@@ -10,6 +10,7 @@ import numpy as np
 from ramet.decide import joins, letters, options, prompt
 from ramet.decide.answers import Asked
 from ramet.decide.branch import Branch, grow
+from ramet.decide.canvas import Canvas
 from ramet.decide.form import Form
 from ramet.decide.letters import Labels
 from ramet.decide.passages import Passages
@@ -17,7 +18,7 @@ from ramet.decide.plan import Bough, Plan, assemble
 from ramet.decide.recent import Recent
 from ramet.decide.reply import ReplyStart
 from ramet.decide.settings import DecideSettings, Temperatures
-from ramet.errors import CheckpointError
+from ramet.errors import CheckpointError, InvalidRequest
 from ramet.request import DecisionRequest, Method, Question, as_json
 from ramet.text.chat import Frame
 from ramet.text.tokenizer import Tokenizer
@@ -32,8 +33,12 @@ class Decider:
     method is "letters" and its tokenizer has no labels for it.
     """
 
-    def __init__(self, tokenizer: Tokenizer, frame: Frame, settings: DecideSettings) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, frame: Frame, settings: DecideSettings, canvas: Canvas | None = None
+    ) -> None:
+        """canvas: what replies are read from, of a diffusion model."""
         self.settings = settings
+        self._canvas = canvas
         self._tokenizer = tokenizer
         self._frame = frame
         start = ReplyStart.of(tokenizer, frame)
@@ -57,7 +62,7 @@ class Decider:
         if any(weights):
             primed = [form for form, weight in zip(forms, weights, strict=True) if weight]
             boughs.append(self._bough("", primed, request.cache_salt))
-        tree, cells = assemble(boughs)
+        tree, cells = assemble(boughs, self._canvas)
         trunk = len(boughs[0].trunk)
         own = self.settings.temperature if method == self.settings.method else Temperatures()
         asked = _asked(request, weights, boughs[0].branches, own.but(request.x_temperature))
@@ -66,6 +71,11 @@ class Decider:
     def _form(self, question: Question, method: Method, n_orders: int, field: str) -> Form:
         if method == "letters":
             return letters.form(question, self._labels, n_orders, field)
+        if self._canvas is not None:
+            raise InvalidRequest(
+                'a diffusion model is read on a canvas with a slot for one label: leave it at "letters"',
+                field="x_method",
+            )
         return options.form(question, self.settings.scored, field)
 
     def _prior_weight(self, question: Question, method: Method) -> float:
@@ -102,7 +112,8 @@ class Decider:
         tail = self._frame.tail
         if form.labels:
             labels = [[(label,) for label in order] for order in form.labels]
-            return grow([[*ids, *tail] for ids in suffixes], labels, end=None)
+            canvas = None if self._canvas is None else self._canvas.ids
+            return grow([[*ids, *tail] for ids in suffixes], labels, end=None, canvas=canvas)
         replies = self._tokenizer.encode_each([f" {text}" for text in form.replies])
         return grow([[*ids, *tail, *self._cue] for ids in suffixes], [replies], self._frame.end)
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from ramet.decide.answers import Asked
 from ramet.decide.branch import Branch
+from ramet.decide.canvas import NOISE, Canvas
 from ramet.request import Answer, Confidence
-from ramet.tree import IntArray, Reads, Tree
+from ramet.tree import WHOLE, IntArray, Reads, Tree
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,14 +51,27 @@ class Bough:
     branches: Sequence[Branch]
 
 
-def assemble(boughs: Sequence[Bough]) -> tuple[Tree, IntArray]:
-    """The tree, a root a bough, and each column's cell, cells numbered bough by bough."""
+def assemble(boughs: Sequence[Bough], canvas: Canvas | None = None) -> tuple[Tree, IntArray]:
+    """The tree, a root a bough, and each column's cell, cells numbered bough by bough. canvas: the one that branches
+    end in, whose noise is drawn here."""
     layout = _Layout()
     for bough in boughs:
         trunk = layout.root(bough.trunk)
         for branch in bough.branches:
-            layout.branch(branch, trunk)
+            tokens = branch.tokens if canvas is None else _drawn(branch, bough.trunk, canvas)
+            layout.branch(branch, tokens, trunk)
     return layout.tree(), layout.cells()
+
+
+def _drawn(branch: Branch, trunk: IntArray, canvas: Canvas) -> IntArray:
+    """The branch's tokens, each noise drawn by the prompt before it: the trunk, and the segment above the canvas."""
+    tokens, ends = branch.tokens.copy(), np.cumsum(branch.lengths)
+    for segment in np.flatnonzero(branch.blocks == WHOLE).tolist():
+        above = int(branch.parents[segment])
+        prompt = branch.tokens[ends[above] - branch.lengths[above] : ends[above]]
+        own = tokens[ends[segment] - branch.lengths[segment] : ends[segment]]
+        own[own == NOISE] = canvas.noise(trunk, prompt)
+    return tokens
 
 
 class _Layout:
@@ -67,6 +81,7 @@ class _Layout:
         self._tokens: list[IntArray] = []
         self._lengths: list[IntArray] = []
         self._parents: list[IntArray] = []
+        self._blocks: list[IntArray] = []
         self._branches: list[Branch] = []
         self._bases: list[int] = []
         self._n_segments = 0
@@ -75,11 +90,13 @@ class _Layout:
         self._tokens.append(ids)
         self._lengths.append(np.array([len(ids)], np.int32))
         self._parents.append(np.array([-1], np.int32))
+        self._blocks.append(np.array([1], np.int32))
         self._n_segments += 1
         return self._n_segments - 1
 
-    def branch(self, branch: Branch, trunk: int) -> None:
-        self._tokens.append(branch.tokens)
+    def branch(self, branch: Branch, tokens: IntArray, trunk: int) -> None:
+        self._tokens.append(tokens)
+        self._blocks.append(branch.blocks)
         self._lengths.append(branch.lengths)
         self._parents.append(np.where(branch.parents < 0, trunk, branch.parents + self._n_segments))
         self._branches.append(branch)
@@ -95,7 +112,7 @@ class _Layout:
             tokens=np.concatenate(self._tokens),
             lengths=np.concatenate(self._lengths),
             parents=np.concatenate(self._parents).astype(np.int32),
-            blocks=np.ones(self._n_segments, np.int32),
+            blocks=np.concatenate(self._blocks),
             read_segments=(read_segments + np.repeat(self._bases, n_reads)).astype(np.int32),
             read_rows=np.concatenate([branch.read_rows for branch in branches]),
             normalize=np.ones(len(read_segments), np.bool_),

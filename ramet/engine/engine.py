@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from ramet.decide.canvas import Canvas, thoughtless
 from ramet.decide.decider import Decider, Plan
 from ramet.decide.settings import settings_for
 from ramet.engine.cache import Cache
@@ -71,19 +72,20 @@ class Engine:
         assert resolved.threads
         torch.set_num_threads(resolved.threads)
         checkpoint = open_known(source)
+        frame, tokenizer = checkpoint.frame(), checkpoint.tokenizer()
+        canvas = None
         if shape_of(checkpoint).conditioning is not None:
-            raise CheckpointError(
-                f"{checkpoint.name}: a diffusion model answers on a canvas, and questions are not put to one yet"
-            )
-        frame = checkpoint.frame()
+            if (method or "letters") != "letters":
+                raise CheckpointError(f'{checkpoint.name}: a diffusion model takes the method "letters" alone')
+            frame = thoughtless(tokenizer, frame)
+            canvas = Canvas.of(tokenizer, frame)
         asking = settings_for(checkpoint.name, method=method, chat=bool(frame.tail))
-        tokenizer = checkpoint.tokenizer()
         if resolved.batch_invariant and not tokenizer.splits_after_colon:
             raise CheckpointError(
                 f"{checkpoint.name}: its tokens may span the cut between state and question, so the cut depends on all "
                 "the questions of a request, and answers cannot be batch-invariant; load without batch_invariant"
             )
-        decider = Decider(tokenizer, frame, asking)
+        decider = Decider(tokenizer, frame, asking, canvas)
         return cls(name or checkpoint.name, load_model(checkpoint, resolved), decider, resolved)
 
     def decide(

@@ -1,0 +1,144 @@
+"""Questions to a diffusion model: a canvas a question, read in one step, against transformers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from tokenizers import AddedToken
+
+from ramet.decide.canvas import WIDTH, Canvas, thoughtless
+from ramet.decide.plan import Plan
+from ramet.engine.engine import Engine
+from ramet.errors import CheckpointError, InvalidRequest
+from ramet.request import DecisionRequest
+from ramet.text.chat import frame
+from ramet.text.tokenizer import Tokenizer
+from ramet.tree import WHOLE
+from tests import diffusion_gemma_oracle as oracle
+
+QUESTIONS: dict[str, Any] = {
+    "who": {
+        "type": "choice",
+        "instructions": "Who?",
+        "criteria": {"a user": "writes", "the system": None, "me": None},
+    },
+    "fine": {"type": "noul", "instructions": "Is it fine?"},
+    "mood": {"type": "score", "instructions": "How is it?", "criteria": ["bad", "fair", "good"]},
+}
+STATE = "The user asked the system for an answer, and it was on. " * 8
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["", "invariant"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    more = {"batch_invariant": request.param, "cache_bytes": 1 << 24}
+    with Engine.load(oracle.saved("plain"), device="cpu", dtype="float32", **more) as made:
+        yield made
+
+
+def plan(engine: Engine, state: str = STATE, **more: Any) -> Plan:
+    return engine.decider.plan(DecisionRequest.parse({"state": state, "questions": QUESTIONS, **more}))
+
+
+def prompts_and_canvases(found: Plan) -> list[tuple[list[int], list[int]]]:
+    """Of every canvas: the ids on its path, and its own."""
+    tree, pairs = found.tree, []
+    own = [tree.tokens[a : a + n].tolist() for a, n in zip(tree.starts, tree.lengths, strict=True)]
+    for s in np.flatnonzero(tree.blocks == WHOLE).tolist():
+        path, above = list[int](), int(tree.parents[s])
+        while above >= 0:
+            path, above = own[above] + path, int(tree.parents[above])
+        pairs.append((path, own[s]))
+    return pairs
+
+
+def test_a_canvas_a_question(engine: Engine) -> None:
+    found = plan(engine)
+    tokenizer, pairs = engine.decider._tokenizer, prompts_and_canvases(found)
+    canvas = Canvas.of(tokenizer, engine.decider._frame)
+    assert len(pairs) == len(QUESTIONS)
+    for prompt, ids in pairs:
+        assert tokenizer.decode(prompt).startswith("<|im_start|>user\nThe user asked")
+        assert ids[1:] == [tokenizer.control["<|im_end|>"], *[tokenizer.control["<|endoftext|>"]] * (WIDTH - 2)]
+        assert 0 <= ids[0] < canvas.vocab_size
+    assert (found.tree.blocks[found.tree.read_segments] == WHOLE).all()
+    assert (found.tree.read_rows == 0).all()
+    assert found.trunk == found.tree.lengths[0]
+
+
+def test_noise_is_the_prompts_own(engine: Engine) -> None:
+    noise = [ids[0] for _, ids in prompts_and_canvases(plan(engine))]
+    assert noise == [ids[0] for _, ids in prompts_and_canvases(plan(engine))]
+    alone = {"state": STATE, "questions": {"x": QUESTIONS["fine"]}}
+    assert prompts_and_canvases(engine.decider.plan(DecisionRequest.parse(alone)))[0][1][0] == noise[1]
+    others = [ids[0] for _, ids in prompts_and_canvases(plan(engine, STATE + "Or not."))]
+    assert len({*noise, *others}) > len(noise)
+
+
+def test_answers_are_transformers(engine: Engine) -> None:
+    """Resumed too."""
+    theirs, found = oracle.load(oracle.saved("plain")), plan(engine)
+    tree = found.tree
+    for _ in range(2):
+        decision = engine.decide(state=STATE, questions=QUESTIONS)
+        for i, ((prompt, canvas), answer) in enumerate(
+            zip(prompts_and_canvases(found), decision.answers.values(), strict=True)
+        ):
+            columns = tree.columns[tree.offsets[i] : tree.offsets[i + 1]].tolist()
+            logits = oracle.canvas_logits(theirs, prompt, canvas)[0].double()
+            wanted = logits[columns].softmax(-1)
+            own = answer.model_dump()
+            probabilities = [own["noul"]] if "noul" in own else list(own["probabilities"].values())
+            np.testing.assert_allclose(probabilities, wanted[: len(probabilities)], atol=1e-5)
+            mass = float(torch.logsumexp(logits[columns], 0).sub(torch.logsumexp(logits, 0)).exp())
+            assert own["x_label_mass"] == pytest.approx(mass, abs=1e-5)
+    assert decision.usage.x_cached_tokens > 0
+
+
+def test_in_company_and_alone(engine: Engine) -> None:
+    together = engine.decide(state=STATE, questions=QUESTIONS).answers
+    for name, question in QUESTIONS.items():
+        alone = engine.decide(state=STATE, questions={name: question}, cache_salt=name).answers[name].model_dump()
+        wanted = together[name].model_dump()
+        if engine.settings.batch_invariant:
+            assert alone == wanted
+        else:
+            assert alone["x_label_mass"] == pytest.approx(wanted["x_label_mass"], abs=1e-5)
+
+
+def test_options_have_no_canvas(engine: Engine) -> None:
+    with pytest.raises(InvalidRequest, match="slot for one label") as caught:
+        engine.decide(state=STATE, questions=QUESTIONS, method="options")
+    assert caught.value.field == "x_method"
+    with pytest.raises(CheckpointError, match='method "letters" alone'):
+        Engine.load(oracle.saved("plain"), device="cpu", method="options")
+
+
+def test_a_tokenizer_without_padding(tmp_path: Path) -> None:
+    directory = shutil.copytree(oracle.saved("plain"), tmp_path / "c")
+    file = directory / "tokenizer_config.json"
+    settings = json.loads(file.read_text())
+    del settings["pad_token"]
+    file.write_text(json.dumps(settings))
+    with pytest.raises(CheckpointError, match="names no pad_token"):
+        Engine.load(directory, device="cpu")
+
+
+def test_an_empty_thought_goes_before_the_canvas() -> None:
+    full = tiny.tokenizer()
+    plain = Tokenizer(full, eos=(full.token_to_id("<|im_end|>"),))
+    assert thoughtless(plain, frame(plain, tiny.CHATML)) == frame(plain, tiny.CHATML)
+    thinking = type(full).from_str(full.to_str())
+    thinking.add_tokens([AddedToken(text, special=True) for text in ("<|channel>", "<channel|>")])
+    tokenizer = Tokenizer(thinking, eos=(full.token_to_id("<|im_end|>"),))
+    found = frame(tokenizer, tiny.CHATML)
+    behind = thoughtless(tokenizer, found)
+    assert tokenizer.decode(behind.tail) == tokenizer.decode(found.tail) + "<|channel>thought\n<channel|>"
+    assert thoughtless(tokenizer, behind) == behind
