@@ -21,6 +21,7 @@ WIDTH = 100
 REQUEST_OPTIONS = {
     "x_method": "--method",
     "x_debias": "--debias",
+    "x_samples": "--samples",
     "x_temperature": "--temperature",
     "x_confidence": "--confidence",
 }

@@ -34,6 +34,7 @@ Loc = tuple[str | int, ...]
 
 MAX_OPTIONS = 255
 MAX_LEVELS = 10
+MAX_SAMPLES = 32
 MAX_NESTING = 100  # of objects and arrays where text is allowed
 MAX_PROBLEMS = 100  # listed one by one in an error; the last one tells how many more there are
 TEMPERATURES = (0.01, 100.0)
@@ -219,6 +220,14 @@ class DecisionRequest(BaseModel):
         strict=True,
         description="Average over so many cyclic orders of the options, in the same pass.",
     )
+    x_samples: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_SAMPLES,
+        strict=True,
+        description="Of a diffusion model: average over so many draws of noise, in the same pass; answers then have "
+        "their standard error.",
+    )
     x_temperature: Temperature | None = Field(
         default=None, description="Divides the logits: one number, or one a question type. The model's own when absent."
     )
@@ -294,12 +303,16 @@ def _invalid(problems: list[Problem]) -> InvalidRequest:
     return InvalidRequest(first.message + more, field=".".join(map(str, first.loc)) or None, problems=problems)
 
 
+_WHERE_SAMPLED: Any = Field(default=None, exclude_if=lambda value: value is None)
+
+
 class NoulAnswer(BaseModel):
     model_config = ConfigDict(allow_inf_nan=False)
 
     type: Literal["noul"] = "noul"
     noul: float  # probability of true
     x_label_mass: float  # probability that the model gives to the labels together, before they are made to sum to 1
+    x_standard_error: float | None = _WHERE_SAMPLED  # of noul, over the samples
 
 
 class ChoiceAnswer(BaseModel):
@@ -310,6 +323,7 @@ class ChoiceAnswer(BaseModel):
     confidence: float
     probabilities: dict[str, float]
     x_label_mass: float
+    x_standard_error: dict[str, float] | None = _WHERE_SAMPLED  # of the probabilities
 
 
 class ScoreAnswer(BaseModel):
@@ -321,6 +335,7 @@ class ScoreAnswer(BaseModel):
     legend: dict[str, Text]
     probabilities: dict[str, float]
     x_label_mass: float
+    x_standard_error: dict[str, float] | None = _WHERE_SAMPLED  # of the probabilities
 
 
 Answer = Annotated[NoulAnswer | ChoiceAnswer | ScoreAnswer, Field(discriminator="type")]

@@ -113,6 +113,38 @@ def test_in_company_and_alone(engine: Engine) -> None:
             assert alone["x_label_mass"] == pytest.approx(wanted["x_label_mass"], abs=1e-5)
 
 
+@pytest.mark.parametrize("n_orders", [1, 2])
+def test_samples_are_canvases_of_other_noise(engine: Engine, n_orders: int) -> None:
+    """Their mean, and its standard error; the first of them is the one that is read alone."""
+    theirs, more = oracle.load(oracle.saved("plain")), {"x_samples": 4, "x_debias": n_orders}
+    found = plan(engine, **more)
+    pairs, tree = prompts_and_canvases(found), found.tree
+    assert len(pairs) == 4 * n_orders * len(QUESTIONS)
+    single = [ids[0] for _, ids in prompts_and_canvases(plan(engine, x_debias=n_orders))]
+    assert [ids[0] for _, ids in pairs[::4]] == single
+    assert len({ids[0] for _, ids in pairs}) > len(single)
+    each = []
+    for i, (prompt, canvas) in enumerate(pairs):
+        columns = tree.columns[tree.offsets[i] : tree.offsets[i + 1]].tolist()
+        each.append(oracle.canvas_logits(theirs, prompt, canvas)[0].double()[columns].softmax(-1).numpy())
+    decision = engine.decide(state=STATE, questions=QUESTIONS, **more)
+    for i, answer in enumerate(decision.answers.values()):
+        own = answer.model_dump()
+        samples = np.stack(each[i * 4 * n_orders : (i + 1) * 4 * n_orders]).reshape(n_orders, 4, -1).mean(0)
+        probabilities, errors = ([own["noul"]], [own["x_standard_error"]]) if "noul" in own else (
+            list(own["probabilities"].values()), list(own["x_standard_error"].values())
+        )  # fmt: skip
+        np.testing.assert_allclose(probabilities, samples.mean(0)[: len(errors)], atol=1e-5)
+        np.testing.assert_allclose(errors, samples.std(0, ddof=1)[: len(errors)] / 2, atol=1e-5)
+        assert max(errors) > 1e-4
+
+
+def test_one_sample_has_no_error(engine: Engine) -> None:
+    text = engine.decide(state=STATE, questions=QUESTIONS).model_dump_json()
+    assert "standard_error" not in text
+    assert "standard_error" in engine.decide(state=STATE, questions=QUESTIONS, x_samples=2).model_dump_json()
+
+
 def test_options_have_no_canvas(engine: Engine) -> None:
     with pytest.raises(InvalidRequest, match="slot for one label") as caught:
         engine.decide(state=STATE, questions=QUESTIONS, method="options")

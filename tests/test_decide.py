@@ -16,6 +16,7 @@ from vocabularies import smollm2
 from ramet.decide.decider import Decider
 from ramet.decide.plan import Plan
 from ramet.decide.settings import DecideSettings, PriorWeights
+from ramet.errors import InvalidRequest
 from ramet.request import ChoiceAnswer, DecisionRequest, NoulAnswer, ScoreAnswer
 
 TOKENIZER, FRAME, _ = smollm2()
@@ -203,6 +204,12 @@ def test_debias_keeps_digits_and_yes_and_no_with_their_meaning() -> None:
     assert [text.split("it?\n")[1].split("\nAnswer")[0] for text in texts[3:]] == ["yes\nno", "no\nyes"]
     digits = [TOKENIZER.encode(d)[0] for d in "012"]
     assert [plan.tree.columns[3 * r : 3 * r + 3].tolist() for r in range(3)] == [digits] * 3
+
+
+def test_only_a_diffusion_model_draws_noise() -> None:
+    with pytest.raises(InvalidRequest, match="diffusion model") as caught:
+        LETTERS.plan(request(q=choice("a", "b", x_samples=2)))
+    assert caught.value.field == "x_samples"
 
 
 def test_debias_changes_nothing_for_options() -> None:

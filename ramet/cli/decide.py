@@ -56,7 +56,7 @@ def command(ctx: click.Context, /, request_file: Any, url: str | None, as_json: 
 
     _check_url_options(ctx, url, given)
     data = _request_data(request_file, given)
-    fields = options.readout_fields(given["method"], given["debias"], given["temperatures"], given["confidence"])
+    fields = options.readout_fields(*(given[name] for name in options.READOUTS))
     if url is None or _is_given(ctx, "model"):
         fields["model"] = given["model"]
     request = with_fields(data, fields)

@@ -95,6 +95,9 @@ READOUT_OPTIONS = (
     ),
     click.option("--debias", type=click.IntRange(1, 16), help="Average over this many orders of the options."),
     click.option(
+        "--samples", type=click.IntRange(1, 32), help="Average over this many draws of noise; diffusion models alone."
+    ),
+    click.option(
         "--temperature",
         "temperatures",
         multiple=True,
@@ -141,13 +144,22 @@ def flag_of(setting: str) -> str:
     return "--op" if setting == "ops" else f"--{setting.replace('_', '-')}"
 
 
+# What `readout_fields` takes.
+READOUTS = ("method", "debias", "samples", "temperatures", "confidence")
+
+
 def readout_fields(
-    method: str | None, debias: int | None, temperatures: tuple[str, ...], confidence: str | None
+    method: str | None,
+    debias: int | None,
+    samples: int | None,
+    temperatures: tuple[str, ...],
+    confidence: str | None,
 ) -> dict[str, Any]:
     """The `x_` fields of a request; what was not given is left out."""
     fields = {
         "x_method": method,
         "x_debias": debias,
+        "x_samples": samples,
         "x_temperature": _temperature(temperatures),
         "x_confidence": confidence,
     }

@@ -49,7 +49,7 @@ def command(rows_file: Path, output: Path, overwrite: bool, parallel: int, **giv
 
     if output.exists() and output.samefile(rows_file):
         raise click.UsageError("the output would overwrite the input")
-    fields = options.readout_fields(given["method"], given["debias"], given["temperatures"], given["confidence"])
+    fields = options.readout_fields(*(given[name] for name in options.READOUTS))
     mark = _settings_mark(given, fields)
     with Output(output, overwrite=overwrite) as out:
         if out.n_mended_bytes:

@@ -16,7 +16,7 @@ LogProbabilities = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """One question of a plan, and where its numbers are.
+    """One question of a plan, and where its numbers are. Of its orders `n_samples` in a row differ by noise alone.
 
     Its cells are n_orders * n_options from `first` on, and those of its prior, of which `weight` times
     is taken off, from `prior` on (nowhere where the weight is 0). `distinct` [n_cells] marks the cells
@@ -27,6 +27,7 @@ class Asked:
     question: Question
     n_orders: int
     n_options: int
+    n_samples: int
     first: int
     prior: int
     weight: float
@@ -38,18 +39,27 @@ class Asked:
         scores = own = self._block(cells, self.first)
         if self.weight:
             scores = own - self.weight * self._block(cells, self.prior)
-        probabilities = softmax(scores / self.temperature).mean(axis=0)
+        each = softmax(scores / self.temperature)
+        probabilities = each.mean(axis=0)
         counted = np.where(self.distinct.reshape(own.shape), np.exp(own), 0.0)
         mass = min(1.0, float(counted.sum(axis=1).mean()))
-        return self._worded(probabilities, mass, formula)
+        return self._worded(probabilities, mass, formula, self._error(each))
+
+    def _error(self, each: LogProbabilities) -> list[float] | None:
+        """The standard error of each option's probability, of those [orders, options] of all; None of one sample."""
+        if self.n_samples == 1:
+            return None
+        samples = each.reshape(-1, self.n_samples, self.n_options).mean(axis=0)
+        error: list[float] = (samples.std(axis=0, ddof=1) / self.n_samples**0.5).tolist()
+        return error
 
     def _block(self, cells: LogProbabilities, begin: int) -> LogProbabilities:
         return cells[begin : begin + self.n_orders * self.n_options].reshape(self.n_orders, self.n_options)
 
-    def _worded(self, p: LogProbabilities, mass: float, formula: Confidence) -> Answer:
+    def _worded(self, p: LogProbabilities, mass: float, formula: Confidence, error: list[float] | None) -> Answer:
         question = self.question
         if isinstance(question, Noul):
-            return NoulAnswer(noul=float(p[0]), x_label_mass=mass)
+            return NoulAnswer(noul=float(p[0]), x_label_mass=mass, x_standard_error=error[0] if error else None)
         if isinstance(question, Choice):
             names = list(question.criteria)
             return ChoiceAnswer(
@@ -57,6 +67,7 @@ class Asked:
                 confidence=confidence.of_choice(p, mass, formula),
                 probabilities=dict(zip(names, p.tolist(), strict=True)),
                 x_label_mass=mass,
+                x_standard_error=dict(zip(names, error, strict=True)) if error else None,
             )
         return ScoreAnswer(
             score=confidence.expectation(p),
@@ -64,6 +75,7 @@ class Asked:
             legend={str(i): level for i, level in enumerate(question.criteria)},
             probabilities={str(i): value for i, value in enumerate(p.tolist())},
             x_label_mass=mass,
+            x_standard_error={str(i): value for i, value in enumerate(error)} if error else None,
         )
 
 

@@ -47,28 +47,34 @@ class Branch:
 
 
 def grow(
-    prompts: Sequence[Ids], replies: Sequence[Sequence[Ids]], end: int | None, canvas: Ids | None = None
+    prompts: Sequence[Ids], replies: Sequence[Sequence[Ids]], end: int | None, canvases: Sequence[Ids] = ()
 ) -> Branch:
     """A branch from the ids of each order's prompt and of each option's reply in it.
 
-    The first token of every reply is read from the prompt's last row, or from the first row of a `canvas` behind it,
-    whose rows see each other. What follows it, the other tokens and `end` (None: a label, which need not end the
-    reply), is read from a segment of the reply's own.
+    The first token of every reply is read from the prompt's last row, or from the first row of each of the `canvases`
+    behind it, whose rows see each other; each is an order of its own then. What follows it, the other tokens and `end`
+    (None: a label, which need not end the reply), is read from a segment of the reply's own.
     """
     growth = _Growth()
     for prompt, options in zip(prompts, replies, strict=True):
         parent = growth.segment(prompt, -1)
-        first = len(growth.seen)
-        reader, row = (parent, len(prompt) - 1) if canvas is None else (growth.segment(canvas, parent, WHOLE), 0)
-        growth.read(reader, row, [ids[0] for ids in options], range(first, first + len(options)))
-        growth.seen.extend(map(tuple, options))
-        for cell, ids in enumerate(options, first):
-            following = [*ids[1:], end] if end is not None else ids[1:]
-            if following:
-                segment = growth.segment(ids[: len(following)], parent)
-                for at, token in enumerate(following):
-                    growth.read(segment, at, (token,), (cell,))
-    return growth.branch(len(prompts))
+        below = [(growth.segment(canvas, parent, WHOLE), 0) for canvas in canvases]
+        for segment, row in below or [(parent, len(prompt) - 1)]:
+            _read_replies(growth, segment, row, options, end)
+    return growth.branch(len(prompts) * max(1, len(canvases)))
+
+
+def _read_replies(growth: _Growth, parent: int, row: int, options: Sequence[Ids], end: int | None) -> None:
+    """Of one order, the first tokens in a row of a segment, the others in segments below it."""
+    first = len(growth.seen)
+    growth.read(parent, row, [ids[0] for ids in options], range(first, first + len(options)))
+    growth.seen.extend(map(tuple, options))
+    for cell, ids in enumerate(options, first):
+        following = [*ids[1:], end] if end is not None else ids[1:]
+        if following:
+            segment = growth.segment(ids[: len(following)], parent)
+            for at, token in enumerate(following):
+                growth.read(segment, at, (token,), (cell,))
 
 
 class _Growth:

@@ -42,9 +42,9 @@ class Canvas:
         """[WIDTH], the slot first."""
         return [NOISE, self.end, *[self.pad] * (WIDTH - 2)]
 
-    def noise(self, *prompt: IntArray) -> int:
-        """The id in the slot behind a prompt, given in parts."""
-        digest = sha256()
+    def noise(self, *prompt: IntArray, sample: int = 0) -> int:
+        """The id in the slot of a prompt's canvas number `sample`, the prompt given in parts."""
+        digest = sha256(sample.to_bytes(4, "little"))
         for part in prompt:
             digest.update(part.astype("<i4").tobytes())
         return int.from_bytes(digest.digest()[:8], "little") % self.vocab_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -56,7 +57,9 @@ class Decider:
         """The tree that answers a request. Raises InvalidRequest naming the field, before any work is done."""
         state = as_json(request.state)
         method = request.x_method or self.settings.method
-        forms = [self._form(q, method, request.x_debias, f"questions.{name}") for name, q in request.questions.items()]
+        if request.x_samples > 1 and self._canvas is None:
+            raise InvalidRequest("only a diffusion model reads noise that can be drawn again", field="x_samples")
+        forms = [self._form(q, method, request, f"questions.{name}") for name, q in request.questions.items()]
         weights = [self._prior_weight(question, method) for question in request.questions.values()]
         boughs = [self._bough(state, forms, request.cache_salt)]
         if any(weights):
@@ -68,9 +71,10 @@ class Decider:
         asked = _asked(request, weights, boughs[0].branches, own.but(request.x_temperature))
         return Plan(tree, trunk, trunk - self._mutable(state), cells, asked, request.x_confidence)
 
-    def _form(self, question: Question, method: Method, n_orders: int, field: str) -> Form:
+    def _form(self, question: Question, method: Method, request: DecisionRequest, field: str) -> Form:
         if method == "letters":
-            return letters.form(question, self._labels, n_orders, field)
+            form = letters.form(question, self._labels, request.x_debias, field)
+            return replace(form, n_samples=request.x_samples)
         if self._canvas is not None:
             raise InvalidRequest(
                 'a diffusion model is read on a canvas with a slot for one label: leave it at "letters"',
@@ -112,8 +116,8 @@ class Decider:
         tail = self._frame.tail
         if form.labels:
             labels = [[(label,) for label in order] for order in form.labels]
-            canvas = None if self._canvas is None else self._canvas.ids
-            return grow([[*ids, *tail] for ids in suffixes], labels, end=None, canvas=canvas)
+            canvases = [] if self._canvas is None else [self._canvas.ids] * form.n_samples
+            return grow([[*ids, *tail] for ids in suffixes], labels, None, canvases)
         replies = self._tokenizer.encode_each([f" {text}" for text in form.replies])
         return grow([[*ids, *tail, *self._cue] for ids in suffixes], [replies], self._frame.end)
 
@@ -126,8 +130,12 @@ def _asked(
     prior = sum(branch.n_cells for branch in branches)
     for (name, question), weight, branch in zip(request.questions.items(), weights, branches, strict=True):
         temperature: float = getattr(temperatures, question.type)
-        orders, count = branch.n_orders, branch.n_options
-        found.append(Asked(name, question, orders, count, first, prior, weight, branch.distinct, temperature))
+        found.append(
+            Asked(
+                name, question, branch.n_orders, branch.n_options, request.x_samples, first, prior, weight,
+                branch.distinct, temperature,
+            )
+        )  # fmt: skip
         first += branch.n_cells
         prior += branch.n_cells if weight else 0
     return tuple(found)

@@ -11,12 +11,13 @@ class Form:
 
     `prompts` are the words behind ``Question:``, one for each order of the options. The replies are
     either `labels` [orders][options], the id of each option's label in each order; or `replies`,
-    each option's own text, in the one order that there is.
+    each option's own text, in the one order that there is. `n_samples`: on how many canvases each is read.
     """
 
     prompts: tuple[str, ...]
     labels: tuple[tuple[int, ...], ...] = ()
     replies: tuple[str, ...] = ()
+    n_samples: int = 1
 
     @property
     def n_characters(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -65,12 +66,13 @@ def assemble(boughs: Sequence[Bough], canvas: Canvas | None = None) -> tuple[Tre
 
 def _drawn(branch: Branch, trunk: IntArray, canvas: Canvas) -> IntArray:
     """The branch's tokens, each noise drawn by the prompt before it: the trunk, and the segment above the canvas."""
-    tokens, ends = branch.tokens.copy(), np.cumsum(branch.lengths)
+    tokens, ends, drawn = branch.tokens.copy(), np.cumsum(branch.lengths), Counter[int]()
     for segment in np.flatnonzero(branch.blocks == WHOLE).tolist():
         above = int(branch.parents[segment])
         prompt = branch.tokens[ends[above] - branch.lengths[above] : ends[above]]
         own = tokens[ends[segment] - branch.lengths[segment] : ends[segment]]
-        own[own == NOISE] = canvas.noise(trunk, prompt)
+        own[own == NOISE] = canvas.noise(trunk, prompt, sample=drawn[above])
+        drawn[above] += 1
     return tokens
 
 
