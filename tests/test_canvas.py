@@ -153,6 +153,17 @@ def test_options_have_no_canvas(engine: Engine) -> None:
         Engine.load(oracle.saved("plain"), device="cpu", method="options")
 
 
+def test_a_tokenizer_without_labels_where_a_reply_begins(tmp_path: Path) -> None:
+    """Noticed when the model is loaded, not at each request."""
+    directory = shutil.copytree(oracle.saved("plain"), tmp_path / "c")
+    file = directory / "tokenizer_config.json"
+    settings = json.loads(file.read_text())
+    del settings["chat_template"]
+    file.write_text(json.dumps(settings))
+    with pytest.raises(CheckpointError, match="not one token each"):
+        Engine.load(directory, device="cpu")
+
+
 def test_a_tokenizer_without_padding(tmp_path: Path) -> None:
     directory = shutil.copytree(oracle.saved("plain"), tmp_path / "c")
     file = directory / "tokenizer_config.json"

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 import torch
 
-from ramet.engine.engine import MAX_FAILURES, Engine
+from ramet.engine.engine import LONG_STATE, MAX_FAILURES, PLANNERS, Engine
 from ramet.engine.runner import Flight
 from ramet.engine.scheduler import Batch
 from ramet.engine.settings import EngineSettings
 from ramet.errors import Cancelled, EngineFault, InvalidRequest, Overloaded, RequestTooLong
+from ramet.request import DecisionRequest, as_json
 from ramet.tree import WHOLE, Read, Reads, Segment, Tree
 from tests import decoders
 from tests.oracle import evaluate
@@ -258,6 +259,32 @@ def test_of_a_device_that_failed_nothing_is_freed() -> None:
     del engine
     gc.collect()
     assert all(x() is not None for x in kept)
+
+
+def test_long_states_hold_up_nobody_elses_planning() -> None:
+    """As many as there are planners, whose plans are made only when another's is there."""
+    answered = threading.Event()
+
+    class Slow:
+        def plan(self, request: DecisionRequest) -> Any:
+            if len(as_json(request.state)) > LONG_STATE:
+                assert answered.wait(30)
+            raise InvalidRequest("planned")
+
+    async def ask(engine: Engine, state: Any) -> None:
+        with pytest.raises(InvalidRequest, match="planned"):
+            await engine.decide_async(state=state, questions={"q": {"type": "noul", "instructions": "x"}})
+
+    async def all_of(engine: Engine) -> None:
+        long = [asyncio.create_task(ask(engine, [{"text": "7" * LONG_STATE}])) for _ in range(PLANNERS)]
+        await asyncio.sleep(0.05)
+        await asyncio.wait_for(ask(engine, "short"), 20)
+        answered.set()
+        await asyncio.gather(*long)
+
+    with make() as engine:
+        engine.decider = Slow()  # type: ignore[assignment]
+        asyncio.run(all_of(engine))
 
 
 def test_a_fault_outside_the_pass_hangs_nobody(engine: Engine) -> None:

@@ -93,6 +93,12 @@ def test_what_one_salt_has_encoded_is_encoded_again_for_another() -> None:
         assert "".join(watched.texts) == text
 
 
+def test_a_long_salt_weighs_nothing() -> None:
+    passages = Passages(TOKENIZERS["smollm2"], 1 << 20)
+    passages.encode(state(1000), "s" * (1 << 20))
+    assert all(len(salt) == 16 for salt, _ in passages._recent._young)
+
+
 def test_little_room_keeps_little() -> None:
     watched = Watched(TOKENIZERS["smollm2"])
     passages, text = Passages(watched, 4 * LEAST), state(4000)  # type: ignore[arg-type]

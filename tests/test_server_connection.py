@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import socket
+import time
 from collections.abc import Callable
 
 import httpx2
@@ -66,3 +69,41 @@ def test_a_body_in_many_small_chunks_is_no_head(serve: Serve) -> None:
     body = b'{"state": "%s", "questions": {"q": {"type": "noul", "instructions": "x"}}}' % (b"v" * 3 * MAX_HEAD_BYTES)
     pieces = (body[i : i + 7] for i in range(0, len(body), 7))
     assert httpx2.post(url, content=pieces, timeout=60).status_code == 200
+
+
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk\r\n"
+
+
+def replies(client: socket.socket, n: int) -> bytes:
+    """What the server sends until n replies are there whole, or the connection ends."""
+    found = b""
+    while found.count(b'"x_timing"') < n and (piece := client.recv(1 << 16)):
+        found += piece
+    return found
+
+
+@pytest.mark.parametrize("cut", ["whole", "body apart", "head's last byte apart", "in bytes"])
+def test_a_request_that_offers_another_protocol_keeps_its_body(serve: Serve, cut: str) -> None:
+    """As Java's client sends it."""
+    body = json.dumps(BODY).encode()
+    head = HEAD + UPGRADE + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    at = {"whole": [], "body apart": [len(head)], "head's last byte apart": [len(head) - 1]}
+    cuts = [0, *at.get(cut, range(1, len(head + body))), len(head + body)]
+    with socket.create_connection(("127.0.0.1", serve(StubEngine()).port), timeout=20) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for n in (1, 2):  # the second on the same connection
+            for a, b in itertools.pairwise(cuts):
+                client.sendall((head + body)[a:b])
+                time.sleep(0.02 if len(cuts) == 3 else 0)
+            found = replies(client, 1)
+            assert found.startswith(b"HTTP/1.1 200"), n
+            assert found.count(b"HTTP/1.1") == 1
+
+
+def test_such_an_offer_behind_a_request_that_is_not_answered_yet(serve: Serve) -> None:
+    body = json.dumps(BODY).encode()
+    plain = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    offer = HEAD + UPGRADE + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with socket.create_connection(("127.0.0.1", serve(StubEngine()).port), timeout=20) as client:
+        client.sendall(plain + offer)
+        assert b"HTTP/1.1 400" in replies(client, 9)

@@ -207,6 +207,13 @@ def test_an_entry_that_crosses_two_words(entry: str) -> None:
     assert not Tokenizer(byte_level([entry], [])).splits_between_words
 
 
+def test_entries_that_are_whole_texts() -> None:
+    full = byte_level(["abc"], [])
+    full.model = models.BPE(vocab=full.get_vocab(with_added_tokens=False), merges=[], ignore_merges=True)
+    full.pre_tokenizer = None
+    assert not Tokenizer(full).splits_between_words
+
+
 def test_a_split_that_looks_across_two_words() -> None:
     full = byte_level([], [])
     full.normalizer = normalizers.Replace(Regex(r"a(?= )"), "b")

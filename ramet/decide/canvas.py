@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from typing import Protocol
 
 from ramet.errors import CheckpointError
 from ramet.text.chat import Frame
@@ -13,6 +14,21 @@ from ramet.tree import IntArray
 WIDTH = 16  # rows of a canvas with one slot, as DiffusionGemma's structured reads have it in vLLM
 NOISE = -1  # where an id is drawn for each prompt
 _THOUGHT = ("<|channel>", "thought\n", "<channel|>")
+
+
+class Hash(Protocol):
+    """Of hashlib."""
+
+    def copy(self) -> Hash: ...
+
+    def update(self, data: bytes, /) -> None: ...
+
+    def digest(self) -> bytes: ...
+
+
+def hashed(trunk: IntArray) -> Hash:
+    """What noise is drawn by, behind a trunk."""
+    return sha256(trunk.astype("<i4").tobytes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +58,10 @@ class Canvas:
         """[WIDTH], the slot first."""
         return [NOISE, self.end, *[self.pad] * (WIDTH - 2)]
 
-    def noise(self, *prompt: IntArray, sample: int = 0) -> int:
-        """The id in the slot of a prompt's canvas number `sample`, the prompt given in parts."""
-        digest = sha256(sample.to_bytes(4, "little"))
-        for part in prompt:
-            digest.update(part.astype("<i4").tobytes())
+    def noise(self, trunk: Hash, prompt: IntArray, sample: int) -> int:
+        """The id in the slot of canvas number `sample` behind a trunk, as `hashed` has it, and a question's prompt."""
+        digest = trunk.copy()
+        digest.update(prompt.astype("<i4").tobytes() + sample.to_bytes(4, "little"))
         return int.from_bytes(digest.digest()[:8], "little") % self.vocab_size
 
 

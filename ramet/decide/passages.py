@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from hashlib import blake2b
 
 import numpy as np
 
@@ -25,16 +26,17 @@ class Passages:
 
     def __init__(self, tokenizer: Tokenizer, limit: int) -> None:
         self._tokenizer = tokenizer
-        self._recent: Recent[tuple[str, str], IntArray] = Recent(limit)
+        self._recent: Recent[tuple[bytes, str], IntArray] = Recent(limit)
 
     def encode(self, text: str, salt: str) -> IntArray:
-        """As the tokenizer's `encode`. Raises InvalidRequest as that does."""
+        """As the tokenizer's `encode`, passage by passage where text spells control tokens. Raises InvalidRequest."""
+        owner = blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         *passages, rest = _cut(text) if self._tokenizer.splits_between_words else (text,)
-        found = [self._recent.get((salt, passage)) for passage in passages]
+        found = [self._recent.get((owner, passage)) for passage in passages]
         missing = [passage for passage, ids in zip(passages, found, strict=True) if ids is None]
         *encoded, last = (np.array(ids, np.int32) for ids in self._tokenizer.encode_each([*missing, rest]))
         for passage, ids in zip(missing, encoded, strict=True):
-            self._recent.put((salt, passage), ids, 4 * len(ids) + 4 * len(passage))
+            self._recent.put((owner, passage), ids, 4 * len(ids) + 4 * len(passage))
         fresh = iter(encoded)
         return np.concatenate([*(next(fresh) if ids is None else ids for ids in found), last])
 

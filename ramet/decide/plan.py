@@ -10,7 +10,7 @@ import numpy as np
 
 from ramet.decide.answers import Asked
 from ramet.decide.branch import Branch
-from ramet.decide.canvas import NOISE, Canvas
+from ramet.decide.canvas import NOISE, Canvas, Hash, hashed
 from ramet.request import Answer, Confidence
 from ramet.tree import WHOLE, IntArray, Reads, Tree
 
@@ -57,21 +57,21 @@ def assemble(boughs: Sequence[Bough], canvas: Canvas | None = None) -> tuple[Tre
     end in, whose noise is drawn here."""
     layout = _Layout()
     for bough in boughs:
-        trunk = layout.root(bough.trunk)
+        trunk, digest = layout.root(bough.trunk), hashed(bough.trunk) if canvas is not None else None
         for branch in bough.branches:
-            tokens = branch.tokens if canvas is None else _drawn(branch, bough.trunk, canvas)
+            tokens = branch.tokens if canvas is None or digest is None else _drawn(branch, digest, canvas)
             layout.branch(branch, tokens, trunk)
     return layout.tree(), layout.cells()
 
 
-def _drawn(branch: Branch, trunk: IntArray, canvas: Canvas) -> IntArray:
+def _drawn(branch: Branch, trunk: Hash, canvas: Canvas) -> IntArray:
     """The branch's tokens, each noise drawn by the prompt before it: the trunk, and the segment above the canvas."""
     tokens, ends, drawn = branch.tokens.copy(), np.cumsum(branch.lengths), Counter[int]()
     for segment in np.flatnonzero(branch.blocks == WHOLE).tolist():
         above = int(branch.parents[segment])
         prompt = branch.tokens[ends[above] - branch.lengths[above] : ends[above]]
         own = tokens[ends[segment] - branch.lengths[segment] : ends[segment]]
-        own[own == NOISE] = canvas.noise(trunk, prompt, sample=drawn[above])
+        own[own == NOISE] = canvas.noise(trunk, prompt, drawn[above])
         drawn[above] += 1
     return tokens
 

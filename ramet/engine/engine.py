@@ -26,10 +26,11 @@ from ramet.engine.scheduler import Batch, Job, Scheduler
 from ramet.engine.settings import EngineSettings
 from ramet.errors import Cancelled, CheckpointError, EngineFault, InvalidRequest, Overloaded, RequestTooLong
 from ramet.layers.decoder import Decoder
-from ramet.request import Decision, DecisionRequest, Method, Timing, Usage
+from ramet.request import Decision, DecisionRequest, Method, Timing, Usage, as_json
 from ramet.tree import Reads, Tree
 
 PLANNERS = 2  # threads that plan for tasks; with more of them the engine's own waits long for the interpreter
+LONG_STATE = 1 << 18  # characters of a state from which on planning takes long
 MAX_FAILURES = 3  # rounds of one job in a row that fail before the engine calls itself broken
 
 
@@ -53,6 +54,7 @@ class Engine:
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
         self._counts = Counter(requests=0, rounds=0, tokens=0, cancelled=0, failed_rounds=0)  # no key comes later
         self._n_open, self._n_failures, self._closed = 0, 0, False
+        self._lost = False  # the device, with all that it held
         self._lock = threading.Lock()
         self._planners = ThreadPoolExecutor(PLANNERS, "ramet-plan")
         self._thread = threading.Thread(target=self._loop, name="ramet-engine", daemon=True)
@@ -75,8 +77,9 @@ class Engine:
         frame, tokenizer = checkpoint.frame(), checkpoint.tokenizer()
         canvas = None
         if shape_of(checkpoint).conditioning is not None:
-            if (method or "letters") != "letters":
+            if method == "options":
                 raise CheckpointError(f'{checkpoint.name}: a diffusion model takes the method "letters" alone')
+            method = "letters"
             frame = thoughtless(tokenizer, frame)
             canvas = Canvas.of(tokenizer, frame)
         asking = settings_for(checkpoint.name, method=method, chat=bool(frame.tail))
@@ -119,9 +122,22 @@ class Engine:
         started = time.perf_counter()
         asked = _request(request, state, questions, options)
         self._check_open()
-        plan = await asyncio.get_running_loop().run_in_executor(self._planners, self.decider.plan, asked)
+        plan = await self._planned(asked)
         job = self._enqueue(plan.tree, plan.trunk, plan.mark, asked.cache_salt)
         return self._decision(plan, job, await asyncio.wrap_future(job.future), started)
+
+    async def _planned(self, asked: DecisionRequest) -> Plan:
+        """By one of a few threads, or, of a long state, by one more, so that nobody else waits for it."""
+        try:
+            work = asyncio.get_running_loop().run_in_executor(self._planners, self._plan_unless_long, asked)
+        except RuntimeError:  # closed a moment ago
+            self._check_open()
+            raise
+        plan = await work
+        return plan if plan is not None else await asyncio.to_thread(self.decider.plan, asked)
+
+    def _plan_unless_long(self, asked: DecisionRequest) -> Plan | None:
+        return None if len(as_json(asked.state)) > LONG_STATE else self.decider.plan(asked)
 
     def submit(self, tree: Tree, *, n_keep: int = 0, mark: int | None = None, salt: str = "") -> Future[Reads]:
         """Run a tree of token ids; the future gives its reads, and may be cancelled.
@@ -174,7 +190,7 @@ class Engine:
             self._inbox.put(None)
             self._thread.join()
             self._planners.shutdown(wait=False)
-            self._cache.close(spill=self.fault is None)
+            self._cache.close(spill=not self._lost)
 
     def __enter__(self) -> Self:
         return self
@@ -242,7 +258,7 @@ class Engine:
                 if flights and (len(flights) == self._runner.depth or not batch.units):
                     self._land(flights.popleft())
                 if self.fault is not None:
-                    _keep(*flights)
+                    _keep(*flights if self._lost else ())
                     flights.clear()
             self._fail_all(Cancelled("the engine was closed"))
         except Exception as error:  # a fault outside a pass: nobody may be left hanging
@@ -297,6 +313,7 @@ class Engine:
         self._scheduler.drop(jobs, batch)
         self._counts["failed_rounds"] += 1
         if isinstance(error, torch.AcceleratorError):  # the device's context is lost, with all that it held
+            self._lost = True
             _keep(self._runner, self._cache, error)
             fault = EngineFault(f"the device failed, and the engine must be started anew: {error}")
             fault.__cause__ = error

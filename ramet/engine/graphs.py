@@ -100,10 +100,10 @@ class Graphs:
         None for a round that no recorded pass holds."""
         work, lists = self.plans(packed)
         behind = loose(packed, lists)
-        fitting = self._fitting(packed.needs, work)
-        if fitting is None:
+        layout = self._fitting(packed.needs, work)
+        if layout is None:
             return None
-        layout, (spans, used) = fitting, fitting.places(behind)
+        spans, used = layout.places(behind)
         if used > len(self._data):
             return None
         if layout.capacity not in self._recorded:

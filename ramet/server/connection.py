@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import sys
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES = 64 << 10  # of an address with its headers, and of the trailers, as h11 has it
 
 
 class Connection(HttpToolsProtocol):
-    """One client's connection. httptools itself keeps a head of any length; one beyond the bound gets a plain 400."""
+    """One client's connection. httptools itself keeps a head of any length; one beyond the bound gets a plain 400.
+
+    Of a request that offers another protocol (Java's client offers HTTP/2) httptools takes no body: such a connection
+    is handed to h11, which takes the body and passes over the offer.
+    """
 
     _n_head = 0  # bytes of the head so far
     _n_silent = 0  # bytes since the parser last told of anything: it keeps a header's value until it has all of it
 
+    _latest = b""
+
     def data_received(self, data: bytes) -> None:
+        self._latest = data
         self._n_silent += len(data)
         super().data_received(data)
         if self._n_silent > MAX_HEAD_BYTES and not self.transport.is_closing():
@@ -28,12 +38,34 @@ class Connection(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value))
+        self._count(len(name) + len(value) + 4)  # and ": " and the line's end
         super().on_header(name, value)
 
     def on_body(self, body: bytes) -> None:
         self._n_silent = 0
         super().on_body(body)
+
+    def _should_upgrade(self) -> bool:
+        return True
+
+    def handle_websocket_upgrade(self) -> None:
+        """Called where httptools stops, at the body: h11 is told the head once more, with what has come behind it."""
+        stopped = sys.exception()
+        assert stopped is not None
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.send_400_response(
+                "A request that offers another protocol must not follow one that is not answered yet."
+            )
+            return
+        lines = [
+            f"{self.scope['method']} {self.url.decode('latin-1')} HTTP/{self.scope['http_version']}".encode("latin-1")
+        ]
+        lines += [name + b": " + value for name, value in self.headers]
+        self.connections.discard(self)
+        heir = H11Protocol(config=self.config, server_state=self.server_state, app_state=self.app_state)
+        heir.connection_made(self.transport)
+        self.transport.set_protocol(heir)
+        heir.data_received(b"\r\n".join([*lines, b"", b""]) + self._latest[stopped.args[0] :])
 
     def _count(self, n_bytes: int) -> None:
         self._n_silent = 0

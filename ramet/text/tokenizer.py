@@ -78,7 +78,10 @@ class Tokenizer:
         self._spelling = alternation(self.control)
         byte_level = _is_byte_level(full)
         self.splits_after_colon = _splits_after_colon(byte_level, vocabulary, self.encode)
-        self.splits_between_words = _splits_between_words(byte_level, vocabulary, self.encode)
+        unsplit = full.pre_tokenizer is None and getattr(
+            full.model, "ignore_merges", False
+        )  # whole texts are looked up
+        self.splits_between_words = not unsplit and _splits_between_words(byte_level, vocabulary, self.encode)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a caller's text: never a control token, whatever it spells, no BOS, no leading space added.
