@@ -56,7 +56,7 @@ class Config(NamedTuple):
         """For a card that gives a program so many bytes of shared memory."""
         keys, columns = _padded(key_dim), _padded(value_dim)
         if dtype == torch.bfloat16:
-            walk_stages = 3 if shared_memory > 101_000 else 1
+            walk_stages = 3 if shared_memory > 107_000 else 2
             return cls(min(columns, 64), walk_stages, 4, 2, 4, 2, min(keys, 64), 8, 2, True)
         return cls(min(columns, 32), 1, 16, 1, 16, 1, min(keys, 32), 16, 1, False)
 
