@@ -153,24 +153,18 @@ def test_options_have_no_canvas(engine: Engine) -> None:
         Engine.load(oracle.saved("plain"), device="cpu", method="options")
 
 
-def test_a_tokenizer_without_labels_where_a_reply_begins(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "message"), [
+    ("chat_template", "not one token each"),  # labels, where a plain prompt's reply begins
+    ("pad_token", "names no pad_token"),
+])  # fmt: skip
+def test_what_a_canvas_needs_of_a_tokenizer(key: str, message: str, tmp_path: Path) -> None:
     """Noticed when the model is loaded, not at each request."""
     directory = shutil.copytree(oracle.saved("plain"), tmp_path / "c")
     file = directory / "tokenizer_config.json"
     settings = json.loads(file.read_text())
-    del settings["chat_template"]
+    del settings[key]
     file.write_text(json.dumps(settings))
-    with pytest.raises(CheckpointError, match="not one token each"):
-        Engine.load(directory, device="cpu")
-
-
-def test_a_tokenizer_without_padding(tmp_path: Path) -> None:
-    directory = shutil.copytree(oracle.saved("plain"), tmp_path / "c")
-    file = directory / "tokenizer_config.json"
-    settings = json.loads(file.read_text())
-    del settings["pad_token"]
-    file.write_text(json.dumps(settings))
-    with pytest.raises(CheckpointError, match="names no pad_token"):
+    with pytest.raises(CheckpointError, match=message):
         Engine.load(directory, device="cpu")
 
 
