@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,32 @@ from random_states import normal
 
 from ramet.cache.kv import KeyValue
 from ramet.round import Round, Unit, pack
-from ramet.tree import Read, Segment, Tree
+from ramet.tree import IntArray, Read, Segment, Tree
+
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
+
+
+def held(
+    rng: np.random.Generator, contexts: Sequence[int], page: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype
+) -> tuple[list[IntArray], KeyValue]:
+    """The pages of contexts of so many rows, in random order; all that is no row of one is NaN."""
+    n_pages = [-(-n // page) for n in contexts]
+    order = rng.permutation(sum(n_pages) + 2).astype(np.int32)
+    pages = torch.full((2, len(order), page, n_kv_heads, head_dim), torch.nan, dtype=dtype)
+    flat, owned, at = pages.view(2, -1, n_kv_heads, head_dim), [], 0
+    for n, n_own in zip(contexts, n_pages, strict=True):
+        owned.append(order[at : at + n_own])
+        at += n_own
+        slots = (owned[-1][:, None].astype(np.int64) * page + np.arange(page)).ravel()[:n]
+        flat[:, torch.from_numpy(slots)] = normal(rng, 2, n, n_kv_heads, head_dim).to(dtype)
+    return owned, KeyValue(pages[0], pages[1])
+
+
+def assert_close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
+    assert found.dtype == dtype
+    assert bool(found.isfinite().all())
+    error = float((found.double() - expected).abs().max() / expected.abs().max())
+    assert error < TOLERANCE[dtype]
 
 
 def chain(*lengths: int, block: int = 1) -> Tree:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from attention_rounds import Chain, chain
+from attention_rounds import Chain, assert_close, chain, held
 from kernel_paths import kernel_paths
 from random_states import normal
 from random_trees import random_tree
@@ -21,7 +21,6 @@ from ramet.round import Queries, Stream, Unit, pack
 from ramet.tree import MAX_ANCESTORS, WHOLE, Read, Segment, Tree
 
 PAGE = 16
-TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 NO_SLOTS = np.zeros(0, np.int32)
 
 
@@ -57,28 +56,12 @@ def scene(
     head_dim: int = 16,
 ) -> Scene:
     """`contexts`: how many rows each tree's roots continue, in pages in random order."""
-    n_pages = [-(-n // PAGE) for n in contexts]
-    order = rng.permutation(sum(n_pages) + 2).astype(np.int32)
-    units, at = [], 0
-    pages = torch.full((2, len(order), PAGE, heads[1], head_dim), torch.nan, dtype=dtype)
-    flat = pages.view(2, -1, heads[1], head_dim)
-    for tree, n, n_own in zip(trees, contexts, n_pages, strict=True):
-        own = order[at : at + n_own]
-        at += n_own
-        slots = (own[:, None].astype(np.int64) * PAGE + np.arange(PAGE)).ravel()[:n]
-        flat[:, torch.from_numpy(slots)] = normal(rng, 2, n, heads[1], head_dim).to(dtype)
-        units.append(Unit(tree, own, n, NO_SLOTS))
+    owned, pages = held(rng, contexts, PAGE, heads[1], head_dim, dtype)
+    units = [Unit(tree, own, n, NO_SLOTS) for tree, n, own in zip(trees, contexts, owned, strict=True)]
     stream = pack(units).on(torch.device("cpu"))
     merged = normal(rng, len(stream.tokens), heads[0] + 2 * heads[1], head_dim).to(dtype)
     q, k, v = merged.split([heads[0], heads[1], heads[1]], 1)
-    return Scene(stream, q, k, v, KeyValue(pages[0], pages[1]))
-
-
-def assert_close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
-    assert found.dtype == dtype
-    assert bool(found.isfinite().all())
-    error = float((found.double() - expected).abs().max() / expected.abs().max())
-    assert error < TOLERANCE[dtype]
+    return Scene(stream, q, k, v, pages)
 
 
 path, compiled = kernel_paths(cpu)

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from attention_rounds import Chain, chain
+from attention_rounds import Chain, assert_close, chain, held
 from random_states import normal
 from random_trees import random_tree
 from triton_device import DEVICE
@@ -22,7 +22,6 @@ from ramet.round import Capacity, Queries, Round, Stream, Unit, pack
 from ramet.tree import MAX_ANCESTORS, WHOLE, IntArray, Segment, Tree
 
 PAGE = 16
-TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 NO_SLOTS = np.zeros(0, np.int32)
 WORDS = {"every": False, "read": True}
 MODES = [False, True]
@@ -114,30 +113,16 @@ def scene(
     **more: int,
 ) -> Scene:
     """`contexts`: how many rows each tree's roots continue, in pages in random order."""
-    n_pages = [-(-n // PAGE) for n in contexts]
-    order = rng.permutation(sum(n_pages) + 2).astype(np.int32)
-    units, at = [], 0
-    pages = torch.full((2, len(order), PAGE, heads[1], head_dim), torch.nan, dtype=dtype)
-    flat = pages.view(2, -1, heads[1], head_dim)
-    for tree, n, n_own in zip(trees, contexts, n_pages, strict=True):
-        own = order[at : at + n_own]
-        at += n_own
-        slots = (own[:, None].astype(np.int64) * PAGE + np.arange(PAGE)).ravel()[:n]
-        flat[:, torch.from_numpy(slots)] = normal(rng, 2, n, heads[1], head_dim).to(dtype)
+    owned, pages = held(rng, contexts, PAGE, heads[1], head_dim, dtype)
+    units = []
+    for tree, n, own in zip(trees, contexts, owned, strict=True):
         begun = np.unique(np.append(0, rng.integers(0, n, 4))) if forks and n else np.zeros(1)
         continues = n > 0 and int((tree.parents < 0).sum()) == 1 and bool(rng.integers(2))
         units.append(Unit(tree, own, n, NO_SLOTS, begun.astype(np.int32), continues))
     packed = pack(units)
     merged = normal(rng, packed.n_tokens, heads[0] + 2 * heads[1], head_dim).to(dtype)
     q, k, v = merged.split([heads[0], heads[1], heads[1]], 1)
-    return Scene(packed, q, k, v, KeyValue(pages[0], pages[1]), **more)
-
-
-def assert_close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
-    assert found.dtype == dtype
-    assert bool(found.isfinite().all())
-    error = float((found.double() - expected).abs().max() / expected.abs().max())
-    assert error < TOLERANCE[dtype]
+    return Scene(packed, q, k, v, pages, **more)
 
 
 def check(given: Scene, windows: tuple[int, ...] = (0,), invariant: bool = False) -> None:

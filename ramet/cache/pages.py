@@ -233,7 +233,7 @@ class Pages:
     def _bring(self, keys: Sequence[bytes]) -> list[_Node]:
         """The nodes of consecutive keys, held; fetched from below where they are not here. Ends at the first that
         cannot be had."""
-        found = [self._index[key] for key in keys[: _n_leading(keys, self._index.__contains__)]]
+        found = [self._index[key] for key in takewhile(self._index.__contains__, keys)]
         self._pages.hold([node.page for node in found])  # at once: nothing may leave while others come
         for key in keys[len(found) :]:
             node = self._index.get(key)

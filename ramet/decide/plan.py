@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 
 import numpy as np
 
@@ -57,14 +59,14 @@ def assemble(boughs: Sequence[Bough], canvas: Canvas | None = None) -> tuple[Tre
     end in, whose noise is drawn here."""
     layout = _Layout()
     for bough in boughs:
-        trunk, digest = layout.root(bough.trunk), hashed(bough.trunk) if canvas is not None else None
+        trunk = layout.root(bough.trunk)
+        draw = attrgetter("tokens") if canvas is None else partial(_drawn, canvas, hashed(bough.trunk))
         for branch in bough.branches:
-            tokens = branch.tokens if canvas is None or digest is None else _drawn(branch, digest, canvas)
-            layout.branch(branch, tokens, trunk)
+            layout.branch(branch, draw(branch), trunk)
     return layout.tree(), layout.cells()
 
 
-def _drawn(branch: Branch, trunk: Hash, canvas: Canvas) -> IntArray:
+def _drawn(canvas: Canvas, trunk: Hash, branch: Branch) -> IntArray:
     """The branch's tokens, each noise drawn by the prompt before it: the trunk, and the segment above the canvas."""
     tokens, ends, drawn = branch.tokens.copy(), np.cumsum(branch.lengths), Counter[int]()
     for segment in np.flatnonzero(branch.blocks == WHOLE).tolist():

@@ -257,8 +257,9 @@ class Engine:
                     raise EngineFault("the scheduler found no work for the requests that wait")
                 if flights and (len(flights) == self._runner.depth or not batch.units):
                     self._land(flights.popleft())
+                if self._lost:
+                    _keep(*flights)
                 if self.fault is not None:
-                    _keep(*flights if self._lost else ())
                     flights.clear()
             self._fail_all(Cancelled("the engine was closed"))
         except Exception as error:  # a fault outside a pass: nobody may be left hanging

@@ -185,8 +185,8 @@ class Scheduler:
 
     def next(self) -> Batch:
         """The next round's units; none when there is nothing to do but to wait for a round under way."""
-        batch = Batch()
-        landed = [job for job in self.running if job not in self._flying()]
+        batch, flying = Batch(), self._flying()
+        landed = [job for job in self.running if job not in flying]
         alone = [job for job in landed if job.alone]
         share = max(self.max_round_tokens // 2, self.grain) if self.waiting else self.max_round_tokens
         for job in alone[:1] or landed:

@@ -19,8 +19,7 @@ class Connection(HttpToolsProtocol):
 
     _n_head = 0  # bytes of the head so far
     _n_silent = 0  # bytes since the parser last told of anything: it keeps a header's value until it has all of it
-
-    _latest = b""
+    _latest = b""  # what has come last
 
     def data_received(self, data: bytes) -> None:
         self._latest = data
@@ -57,10 +56,8 @@ class Connection(HttpToolsProtocol):
                 "A request that offers another protocol must not follow one that is not answered yet."
             )
             return
-        lines = [
-            f"{self.scope['method']} {self.url.decode('latin-1')} HTTP/{self.scope['http_version']}".encode("latin-1")
-        ]
-        lines += [name + b": " + value for name, value in self.headers]
+        method, version = (self.scope[name].encode("ascii") for name in ("method", "http_version"))
+        lines = [b"%s %s HTTP/%s" % (method, self.url, version), *(b"%s: %s" % header for header in self.headers)]
         self.connections.discard(self)
         heir = H11Protocol(config=self.config, server_state=self.server_state, app_state=self.app_state)
         heir.connection_made(self.transport)
