@@ -7,7 +7,6 @@ Written against Flide 0.1.4. It is no dependency: it has to be importable beside
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -28,7 +27,7 @@ _HEAD = "ramet"  # under which its engine finds the columns that are asked for
 
 
 class FlidePeer:
-    """Flide's engine, everything recorded that its own server records. start_s: what loading took."""
+    """Flide's engine, everything recorded that its own server records."""
 
     ratios = (
         ("flide", "ours", "flide_over_ours"),
@@ -40,7 +39,6 @@ class FlidePeer:
     def __init__(self, checkpoint: Path) -> None:
         """Raises RametError where Flide is not installed or does not start."""
         self.name = f"flide {installed()}"
-        started = time.perf_counter()
         try:
             flide, self._base = import_module("flide"), import_module("flide.formats.base")
             self._rows = import_module("flide.formats.next_token").TokenRows
@@ -49,7 +47,6 @@ class FlidePeer:
             )
         except (ImportError, RuntimeError, ValueError) as error:
             raise RametError(f"flide does not start: {type(error).__name__}: {error}") from error
-        self.start_s = time.perf_counter() - started
         self._paths: set[str] = set()
 
     def contestants(self, prompts: Prompts, columns: Sequence[int]) -> dict[str, Contestant]:
