@@ -25,7 +25,7 @@ def pack(gate_up: torch.Tensor, down: torch.Tensor, activation: str) -> PackedEx
 def packs(found: Library, dtype: torch.dtype) -> bool:
     """Whether there is a kernel: not where bfloat16 would have to be widened, for experts take most of a model's
     memory."""
-    return dtype == torch.float32 or (dtype == torch.bfloat16 and found.isa == "avx512-bf16")
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and found.isa in ("amx-bf16", "avx512-bf16"))
 
 
 class PackedExperts:
