@@ -462,6 +462,7 @@ void run(const Call& call) {
         static thread_local Memory own;
         State<E> state(own, round_up(plan.tile, kRows), D);
         std::vector<int> path;
+        const Units units;
 #pragma omp for schedule(dynamic, 1)
         for (int i = 0; i < n_tiles; ++i)
             attend<E, S>(call, plan, plan.tiles[i], state, path, keys, values, partials);
