@@ -39,7 +39,9 @@ def read(engine: Engine, n_prompt: int, n_canvas: int = 7, seed: int = 0) -> Flo
     rng = np.random.default_rng([seed, n_prompt, n_canvas])
     prompt, canvas = (rng.integers(0, engine.shape.vocab_size, n).tolist() for n in (n_prompt, n_canvas))
     reads = [Read(range(5), row) for row in range(n_canvas)]
-    return engine.submit(Tree.of([Segment(prompt), Segment(canvas, 0, WHOLE, reads)]), n_keep=n_prompt).result(60).logits
+    return (
+        engine.submit(Tree.of([Segment(prompt), Segment(canvas, 0, WHOLE, reads)]), n_keep=n_prompt).result(60).logits
+    )
 
 
 def counted(engine: Engine, ask: Callable[[], object]) -> tuple[float, float, float]:
