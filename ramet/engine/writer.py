@@ -50,7 +50,7 @@ class Writer:
             loop.call_soon_threadsafe(arrived.put_nowait, piece)
 
         future = self._start(request, hand)
-        future.add_done_callback(lambda _: loop.is_closed() or hand(None))
+        future.add_done_callback(lambda _: None if loop.is_closed() else hand(None))
         try:
             while (piece := await arrived.get()) is not None:
                 yield piece
