@@ -38,6 +38,44 @@ class Read:
     normalize: bool = True
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """A step of denoising: of some rows of a segment a token is drawn for each.
+
+    rows [N] of the segment, ascending. A row draws the first id whose cumulative probability, in the order of ids,
+    exceeds its number of `uniforms` [N], which are in [0, 1); probabilities are softmax(logits / temperature).
+    `n_best`: how many of its likeliest ids are told. `soft`: what the step before left of these rows (`Stepped.soft`),
+    None at a first step; `pinned` are those of them that take nothing of it. `leaves_soft`: whether a step follows.
+    """
+
+    rows: IntArray
+    uniforms: FloatArray
+    temperature: float = 1.0
+    n_best: int = 1
+    soft: object | None = None
+    pinned: Sequence[int] | IntArray = ()
+    leaves_soft: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.rows) != len(self.uniforms) or not len(self.rows):
+            raise InvalidRequest("a step needs rows, and a number for each", field="step.uniforms")
+        if self.temperature <= 0 or self.n_best < 1:
+            raise InvalidRequest("temperature and n_best are above 0", field="step")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stepped:
+    """What a Step returned of its N rows: the ids drawn [N]; the likeliest ids [N, n_best], descending, of equal ones
+    the lower first, with their log-probabilities at temperature 1; the entropy [N] of what was drawn from, in nats.
+    `soft` stays on the device: it is for the canvas' next Step."""
+
+    tokens: IntArray
+    best: IntArray
+    logprobs: FloatArray
+    entropy: FloatArray
+    soft: object | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A run of tokens below `parent` (the index of an earlier segment, -1 for a root)."""
@@ -46,6 +84,7 @@ class Segment:
     parent: int = -1
     block: int = 1
     reads: Sequence[Read] = field(default_factory=tuple)
+    step: Step | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +92,8 @@ class Tree:
     """Segments of one request as flat arrays, depth first, parents before their children.
 
     tokens [T] int32; lengths, parents, blocks [S] int32; read_segments, read_rows [R] int32,
-    normalize [R] bool; columns [C] int32 with offsets [R+1]. Derived: starts [S] (row in the
+    normalize [R] bool; columns [C] int32 with offsets [R+1]. steps: the segments that have one, ascending, each of
+    whose rows has a read, be it of no columns. Derived: starts [S] (row in the
     stream), origins [S] (position of the first row), depths [S], behind [S] (the first segment
     behind a segment's descendants). Raises InvalidRequest when an invariant does not hold.
     """
@@ -67,6 +107,7 @@ class Tree:
     normalize: BoolArray
     columns: IntArray
     offsets: IntArray
+    steps: tuple[tuple[int, Step], ...] = ()
     starts: IntArray = field(init=False)
     origins: IntArray = field(init=False)
     depths: IntArray = field(init=False)
@@ -90,6 +131,9 @@ class Tree:
             int(self.read_rows.min()) < 0 or bool((self.read_rows >= self.lengths[self.read_segments]).any())
         ):
             raise InvalidRequest("a read's row lies outside its segment", field="reads.row")
+        for segment, step in self.steps:
+            if not np.isin(step.rows, self.read_rows[self.read_segments == segment]).all():
+                raise InvalidRequest("a row of a step has no read", field="step.rows")
 
     @classmethod
     def of(cls, segments: Sequence[Segment]) -> Tree:
@@ -97,7 +141,9 @@ class Tree:
         order = _depth_first([s.parent for s in segments])
         place = {old: new for new, old in enumerate(order)}
         chosen = [segments[i] for i in order]
+        steps = tuple(sorted((place[i], s.step) for i, s in enumerate(segments) if s.step is not None))
         reads = [(place[i], r) for i, s in enumerate(segments) for r in s.reads]
+        reads += [(place[i], r) for i, s in enumerate(segments) for r in _read_by(s.step)]
         lengths = [len(s.tokens) for s in chosen]
         parents = [place[s.parent] if s.parent >= 0 else -1 for s in chosen]
         read_rows = [r.row if r.row >= 0 else lengths[s] + r.row for s, r in reads]
@@ -114,6 +160,7 @@ class Tree:
             normalize=of_reads[2].astype(np.bool_),
             columns=_joined([r.columns for _, r in reads]),
             offsets=np.array(list(accumulate(widths, initial=0)), np.int32),
+            steps=steps,
         )
 
     @property
@@ -130,12 +177,14 @@ class Tree:
 class Reads:
     """What a tree's reads returned, in the order in which they were asked.
 
-    logits [C] float32, cut by offsets [R+1]; logsumexp [R] float32 (NaN where not asked for).
+    logits [C] float32, cut by offsets [R+1]; logsumexp [R] float32 (NaN where not asked for); what its steps
+    returned, in their order.
     """
 
     logits: FloatArray
     logsumexp: FloatArray
     offsets: IntArray
+    stepped: tuple[Stepped, ...] = ()
 
     def logprobs(self, read: int) -> FloatArray:
         """Log-probabilities over the whole vocabulary of the columns of one read."""
@@ -143,7 +192,7 @@ class Reads:
         return logprobs
 
     def part(self, first: int, last: int) -> Reads:
-        """The reads first .. last - 1."""
+        """The reads first .. last - 1, of reads without steps."""
         own = self.offsets[first : last + 1]
         return Reads(self.logits[own[0] : own[-1]], self.logsumexp[first:last], own - own[0])
 
@@ -152,8 +201,15 @@ class Reads:
         return self.logits[self.offsets[read] : self.offsets[read + 1]]
 
 
+def _read_by(step: Step | None) -> list[Read]:
+    """Reads of no columns: that the step's rows get their hidden states."""
+    return [] if step is None else [Read((), int(row), normalize=False) for row in step.rows]
+
+
 def merge(trees: Sequence[Tree]) -> Tree:
-    """One tree of all, in which roots of equal tokens and blocks are one; the reads of the first tree first."""
+    """One tree of all, in which roots of equal tokens and blocks are one; the reads of the first tree first. Of trees
+    without steps."""
+    assert not any(tree.steps for tree in trees)
     groups: dict[tuple[int, bytes], list[tuple[Tree, int]]] = {}
     for tree in trees:
         for root in np.flatnonzero(tree.parents < 0).tolist():

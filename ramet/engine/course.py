@@ -1,0 +1,19 @@
+"""Course: work of several trees, each of which depends on what the one before it returned."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ramet.tree import Reads, Tree
+
+
+class Course(Protocol):
+    """What `Engine.follow` runs. Called by the engine's thread between rounds: it takes microseconds, and raises
+    nothing that its maker could have refused. A course never asks for more than its first tree but for what
+    `max_tokens` and `max_position` tell beforehand."""
+
+    def tree(self) -> Tree:
+        """What is to run now. Its first root is kept, so that the next tree need not compute it again."""
+
+    def take(self, reads: Reads) -> bool:
+        """The results of the last tree; True when nothing follows."""
