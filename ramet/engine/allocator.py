@@ -16,5 +16,5 @@ def keep_freed() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    asked = ((_MMAP_THRESHOLD, _LARGEST), (_TRIM_THRESHOLD, _KEPT), (_TOP_PAD, _HEAP))
-    return all([bool(mallopt(parameter, value)) for parameter, value in asked])
+    told = [mallopt(_MMAP_THRESHOLD, _LARGEST), mallopt(_TRIM_THRESHOLD, _KEPT), mallopt(_TOP_PAD, _HEAP)]
+    return all(told)
