@@ -21,6 +21,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ramet.ops.processors import processors
 
+from ramet.ops.experts.reference import route as route
+
 _ACTIVATIONS = ("silu", "gelu_tanh")
 _MANY_PAIRS = 4096  # more than these are listed in larger steps
 
