@@ -12,9 +12,6 @@ import torch
 import triton
 import triton.language as tl
 
-from ramet.ops.norm.reference import expert_norms as expert_norms
-from ramet.ops.norm.reference import join as join
-
 _Launch = tuple[dict[str, Any], dict[str, int]]  # constants and options of a launch
 
 
@@ -38,7 +35,7 @@ def expert_norms(
     x, (n_rows, width) = _dense(x), x.shape
     assert router.dtype == x.dtype
     out = torch.empty(3, n_rows, width, dtype=x.dtype, device=x.device)
-    constants, options = _norm_launch(1, width)
+    constants, options = _row_launch(width)
     if n_rows:
         _expert_norms_kernel[(triton.cdiv(n_rows, constants["block_r"]),)](
             x, x.stride(0), dense, experts, router, out, n_rows, width**-0.5, eps, **constants, **options
@@ -125,7 +122,7 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         weighted = {**constants, "weighted": width != 576}
         yield _rms_norm_kernel, _types(_rms_norm_kernel, dtype, weighted), weighted, options
     for dtype, width in (("bf16", 2816), ("fp32", 65)):
-        constants, options = _norm_launch(1, width)
+        constants, options = _row_launch(width)
         yield _expert_norms_kernel, _types(_expert_norms_kernel, dtype, constants), constants, options
     for dtype, width, *kind in (
         ("bf16", 2816, True, True, True), ("bf16", 2816, False, False, False), ("fp32", 65, True, True, False),
@@ -157,9 +154,13 @@ def _norm_launch(n_heads: int, width: int) -> _Launch:
     return constants, {"num_warps": min(8, max(1, block_r * block_c // 256))}
 
 
-def _join_launch(width: int, doubled: bool, scaled: bool, by_kind: bool) -> _Launch:
+def _row_launch(width: int) -> _Launch:
     constants, options = _norm_launch(1, width)
-    del constants["n_heads"]
+    return {name: constants[name] for name in ("width", "block_r", "block_c")}, options
+
+
+def _join_launch(width: int, doubled: bool, scaled: bool, by_kind: bool) -> _Launch:
+    constants, options = _row_launch(width)
     return constants | {"doubled": doubled, "scaled": scaled, "by_kind": by_kind}, options
 
 
@@ -276,9 +277,7 @@ def _rms_norm_kernel(
 
 
 @triton.jit
-def _normed(
-    x: tl.tensor, weight: tl.tensor, eps: tl.tensor, width: tl.constexpr, out_ptr: tl.tensor
-) -> tl.tensor:
+def _normed(x: tl.tensor, weight: tl.tensor, eps: tl.tensor, width: tl.constexpr, out_ptr: tl.tensor) -> tl.tensor:
     """The norm of each row of x, rounded as what out_ptr points to."""
     return _rounded(x * _scale_of(x, eps, width)[:, None] * weight, out_ptr)
 
@@ -291,8 +290,8 @@ def _rounded(x: tl.tensor, out_ptr: tl.tensor) -> tl.tensor:
 @triton.jit(do_not_specialize=["n_rows"])
 def _expert_norms_kernel(
     x_ptr: tl.tensor, x_row: tl.tensor, dense_ptr: tl.tensor, experts_ptr: tl.tensor, router_ptr: tl.tensor,
-    out_ptr: tl.tensor, n_rows: tl.tensor, factor: tl.tensor, eps: tl.tensor, n_heads: tl.constexpr,
-    width: tl.constexpr, block_r: tl.constexpr, block_c: tl.constexpr,
+    out_ptr: tl.tensor, n_rows: tl.tensor, factor: tl.tensor, eps: tl.tensor, width: tl.constexpr,
+    block_r: tl.constexpr, block_c: tl.constexpr,
 ) -> None:  # fmt: skip
     i, c = tl.program_id(0) * block_r + tl.arange(0, block_r), tl.arange(0, block_c)
     inside = (i < n_rows)[:, None] & (c < width)[None, :]
