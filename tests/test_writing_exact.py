@@ -54,6 +54,7 @@ def prompt_of(length: int) -> list[int]:
 def written(
     name: str, prompt: list[int], told: dict[str, Any], **asked: Any
 ) -> tuple[Generation, list[Piece], list[Tree]]:
+    """Ours, its pieces, and the trees that it took."""
     settings = Denoising.of(denoising.model(name).config, told)
     settings = settings if "eos_token_id" in told else replace(settings, eos=frozenset())
     pieces: list[Piece] = []
@@ -63,9 +64,8 @@ def written(
 
 
 def theirs(name: str, prompt: list[int], told: dict[str, Any]) -> tuple[list[int], list[int]]:
-    return denoising.generated(
-        denoising.model(name), prompt, Noise.of(SEED, np.zeros(0, np.int32)), copy.deepcopy(told)
-    )
+    noise = Noise.of(SEED, np.zeros(0, np.int32))
+    return denoising.generated(denoising.model(name), prompt, noise, copy.deepcopy(told))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_an_end_in_the_middle_of_a_canvas(name: str) -> None:
     end, other = _middle(ids)
     told |= {"eos_token_id": [end, other], "pad_token_id": 0}
     padded, n_steps = theirs(name, prompt, told)
-    found, pieces, trees = written(name, prompt, told)
+    found, _, trees = written(name, prompt, told)
     n = padded.index(end) + 1
     assert WIDTH < n < 2 * WIDTH
     assert found.tokens == padded[:n]
@@ -122,10 +122,8 @@ def _middle(ids: list[int]) -> tuple[int, int]:
 def test_lengths_that_are_no_multiple_of_the_canvas(max_tokens: int) -> None:
     prompt, told = prompt_of(14), generation("settling", max_new_tokens=max_tokens)
     ids, n_steps = theirs("plain", prompt, told)
-    for asked in ({}, {"max_tokens": max_tokens}):
-        found, pieces, _ = written(
-            "plain", prompt, told | {"max_new_tokens": max_tokens if not asked else 999}, **asked
-        )
+    for most, asked in ((max_tokens, {}), (999, {"max_tokens": max_tokens})):
+        found, pieces, _ = written("plain", prompt, told | {"max_new_tokens": most}, **asked)
         assert found.tokens == ids[:max_tokens]
         assert found.finish == "length"
         assert [piece.n_steps for piece in pieces] == n_steps
