@@ -4,13 +4,16 @@ transformers' own loop with the same noise."""
 from __future__ import annotations
 
 import copy
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
+import tiny
 import torch
 from transformers import DiffusionGemmaForBlockDiffusion
 from transformers.models.diffusion_gemma.generation_diffusion_gemma import EntropyBoundSampler
@@ -28,17 +31,30 @@ from tests import diffusion_gemma_oracle as oracle
 CPU = torch.device("cpu")
 
 
-@cache
-def model(name: str) -> DiffusionGemmaForBlockDiffusion:
-    """The oracle's, with layers that add less to a row, and less of the step before: what its steps make of a rounding
+def calm(made: DiffusionGemmaForBlockDiffusion) -> DiffusionGemmaForBlockDiffusion:
+    """The model, with layers that add less to a row, and less of the step before: what its steps make of a rounding
     stays one over many of them, and its canvases settle, some early."""
-    made = copy.deepcopy(oracle.model(name))
     for place, weight in made.named_parameters():
         if place.endswith(("post_attention_layernorm.weight", "post_feedforward_layernorm.weight")):
             weight.data *= 0.4
         if "self_conditioning.down_proj" in place:
             weight.data *= 0.3
     return made
+
+
+@cache
+def model(name: str) -> DiffusionGemmaForBlockDiffusion:
+    """The oracle's, calm."""
+    return calm(copy.deepcopy(oracle.model(name)))
+
+
+def saved(model: DiffusionGemmaForBlockDiffusion, generation: Mapping[str, Any]) -> Path:
+    """A checkpoint of a model of the shared tokenizer's vocabulary, with a generation_config.json."""
+    directory = Path(tempfile.mkdtemp(prefix="denoising-", dir=tiny.root()))
+    model.generation_config = model.generation_config.__class__(**generation)
+    model.save_pretrained(directory)
+    tiny.save_tokenizer(directory)
+    return directory
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,10 +12,12 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from transformers.models.diffusion_gemma.generation_diffusion_gemma import EntropyBoundSamplerConfig
 
 from ramet.denoise.course import Writing
 from ramet.denoise.noise import Noise
 from ramet.denoise.settings import Denoising
+from ramet.engine.engine import Engine
 from ramet.generation import Generation, GenerationRequest, Piece
 from ramet.tree import Tree
 from tests import denoising
@@ -127,6 +130,31 @@ def test_lengths_that_are_no_multiple_of_the_canvas(max_tokens: int) -> None:
         assert found.tokens == ids[:max_tokens]
         assert found.finish == "length"
         assert [piece.n_steps for piece in pieces] == n_steps
+
+
+def test_replies_of_an_engine() -> None:
+    """Several at once, with pages, rounds and draws of its own; how it denoises is in the checkpoint."""
+    told = {"max_denoising_steps": 8, "confidence_threshold": 9.0}
+    told |= {"sampler_config": EntropyBoundSamplerConfig(entropy_bound=30.0)}
+    model = denoising.calm(oracle.load(oracle.saved("plain")))
+    vocab_size, none = model.config.text_config.vocab_size, np.zeros(0, np.int32)
+    prompts = [np.random.default_rng(n).integers(0, vocab_size, n).tolist() for n in (1, 11, 50, 70)]
+    end, _ = _middle(denoising.generated(model, prompts[2], Noise.of(2, none), told | {"max_new_tokens": 40})[0])
+    directory = denoising.saved(model, told | {"eos_token_id": [end]})
+    with Engine.load(directory, device="cpu", dtype="float32", max_round_tokens=64, cache_bytes=1 << 22) as engine:
+        asked = [GenerationRequest(tuple(prompt), seed=i, max_tokens=40) for i, prompt in enumerate(prompts)]
+
+        async def together() -> list[Generation]:
+            return await asyncio.gather(*map(engine.writer.generate_async, asked))
+
+        replies = asyncio.run(together())
+    for i, (prompt, found) in enumerate(zip(prompts, replies, strict=True)):
+        length = {"max_new_tokens": 40, "eos_token_id": [end]}
+        ids, n_steps = denoising.generated(model, prompt, Noise.of(i, none), told | length)
+        assert found.tokens == (ids[: ids.index(end) + 1] if end in ids[:40] else ids[:40])
+        assert (found.n_steps, found.n_canvases) == (sum(n_steps), len(n_steps))
+    assert [found.finish for found in replies] == ["length", "length", "stop", "length"]
+    assert min(found.n_steps / found.n_canvases for found in replies) < 8
 
 
 def test_conditioning_is_part_of_it() -> None:
