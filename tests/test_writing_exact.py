@@ -134,7 +134,7 @@ def test_lengths_that_are_no_multiple_of_the_canvas(max_tokens: int) -> None:
 
 def test_replies_of_an_engine() -> None:
     """Several at once, with pages, rounds and draws of its own; how it denoises is in the checkpoint."""
-    told = {"max_denoising_steps": 8, "confidence_threshold": 9.0}
+    told = {"max_denoising_steps": 8, "confidence_threshold": 9.0, "t_min": 0.1, "t_max": 0.3}
     told |= {"sampler_config": EntropyBoundSamplerConfig(entropy_bound=30.0)}
     model = denoising.calm(oracle.load(oracle.saved("plain")))
     vocab_size, none = model.config.text_config.vocab_size, np.zeros(0, np.int32)
