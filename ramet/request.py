@@ -208,6 +208,12 @@ class DecisionRequest(BaseModel):
         default="",
         description="Kept states are shared only among requests with the same salt: give each tenant a secret one.",
     )
+    joint: bool = Field(
+        default=False,
+        strict=True,
+        description="Of a diffusion model: answer the questions on one canvas, or on few, a line each. One question is "
+        "read as ever.",
+    )
     x_method: Method | None = Field(
         default=None,
         description="How options are read: `letters` by labels listed in the prompt, `options` by the log-probability "
@@ -341,6 +347,20 @@ class ScoreAnswer(BaseModel):
 Answer = Annotated[NoulAnswer | ChoiceAnswer | ScoreAnswer, Field(discriminator="type")]
 
 
+class JointCanvas(BaseModel):
+    """A canvas that answers several questions: their names, its rows, and the row from which each is read."""
+
+    questions: list[str]
+    width: int
+    slots: list[int]
+
+
+class Joint(BaseModel):
+    """How the questions of a joint read were put on canvases; each is drawn anew for each sample and order."""
+
+    canvases: list[JointCanvas]
+
+
 class Usage(BaseModel):
     input_tokens: int  # each token of the tree once
     output_tokens: int  # one a question
@@ -362,6 +382,7 @@ class Decision(BaseModel):
     model: str
     answers: dict[str, Answer]
     usage: Usage
+    joint: Joint | None = Field(default=None, exclude_if=lambda value: value is None)
     x_timing: Timing | None = None
 
     def __getitem__(self, name: str) -> Answer:

@@ -12,8 +12,8 @@ import numpy as np
 
 from ramet.decide.answers import Asked
 from ramet.decide.branch import Branch
-from ramet.decide.canvas import NOISE, Canvas, Hash, hashed
-from ramet.request import Answer, Confidence
+from ramet.decide.canvas import NOISE, Canvas, hashed
+from ramet.request import Answer, Confidence, Joint
 from ramet.tree import WHOLE, IntArray, Reads, Tree
 
 
@@ -21,7 +21,8 @@ from ramet.tree import WHOLE, IntArray, Reads, Tree
 class Plan:
     """`tree` is what the engine runs; its first root, `trunk` rows, is the frame's head and the state: what a cache
     keeps. From row `mark` of it on it is likely to change when the state grows. `cells` [C] says which cell each column
-    of the reads adds to."""
+    of the reads adds to; columns of one read with the same cell are spellings of one token. `joint`: which questions
+    share canvases, where they do."""
 
     tree: Tree
     trunk: int
@@ -29,6 +30,7 @@ class Plan:
     cells: IntArray
     asked: tuple[Asked, ...]
     confidence: Confidence
+    joint: Joint | None = None
 
     @property
     def n_questions(self) -> int:
@@ -38,11 +40,15 @@ class Plan:
         """Answers under the questions' names and in their order, from the tree's reads.
 
         A reply's log-probability is the plain sum of its tokens' own, in float64 and in a fixed
-        order, so it does not depend on what else was asked.
+        order, so it does not depend on what else was asked. Of the spellings of a token the likeliest counts.
         """
         logprobs = reads.logits.astype(np.float64)
         logprobs -= np.repeat(reads.logsumexp.astype(np.float64), np.diff(reads.offsets))
-        cells = np.bincount(self.cells, weights=logprobs).astype(np.float64, copy=False)
+        is_first = np.diff(self.cells, prepend=-1) != 0  # of the spellings of a token
+        is_first[reads.offsets[:-1]] = True
+        tokens = np.flatnonzero(is_first)
+        likeliest = np.maximum.reduceat(logprobs, tokens)
+        cells = np.bincount(self.cells[tokens], weights=likeliest).astype(np.float64, copy=False)
         return {asked.name: asked.answer(cells, self.confidence) for asked in self.asked}
 
 
@@ -66,14 +72,15 @@ def assemble(boughs: Sequence[Bough], canvas: Canvas | None = None) -> tuple[Tre
     return layout.tree(), layout.cells()
 
 
-def _drawn(canvas: Canvas, trunk: Hash, branch: Branch) -> IntArray:
+def _drawn(canvas: Canvas, trunk: bytes, branch: Branch) -> IntArray:
     """The branch's tokens, each noise drawn by the prompt before it: the trunk, and the segment above the canvas."""
     tokens, ends, drawn = branch.tokens.copy(), np.cumsum(branch.lengths), Counter[int]()
     for segment in np.flatnonzero(branch.blocks == WHOLE).tolist():
         above = int(branch.parents[segment])
         prompt = branch.tokens[ends[above] - branch.lengths[above] : ends[above]]
         own = tokens[ends[segment] - branch.lengths[segment] : ends[segment]]
-        own[own == NOISE] = canvas.noise(trunk, prompt, drawn[above])
+        slots = np.flatnonzero(own == NOISE)
+        own[slots] = canvas.noise(trunk, prompt, drawn[above], len(slots))
         drawn[above] += 1
     return tokens
 

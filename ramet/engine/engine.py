@@ -81,7 +81,7 @@ class Engine:
                 raise CheckpointError(f'{checkpoint.name}: a diffusion model takes the method "letters" alone')
             method = "letters"
             frame = thoughtless(tokenizer, frame)
-            canvas = Canvas.of(tokenizer, frame)
+            canvas = Canvas.of(tokenizer, frame, checkpoint.config.canvas_length)
         asking = settings_for(checkpoint.name, method=method, chat=bool(frame.tail))
         if resolved.batch_invariant and not tokenizer.splits_after_colon:
             raise CheckpointError(
@@ -355,7 +355,7 @@ class Engine:
             pass_ms=job.pass_s * 1e3,
             total_ms=(now - started) * 1e3,
         )
-        return Decision(model=self.name, answers=plan.answers(reads), usage=usage, x_timing=timing)
+        return Decision(model=self.name, answers=plan.answers(reads), usage=usage, joint=plan.joint, x_timing=timing)
 
 
 def _fault(job: Job, error: Exception) -> EngineFault:
@@ -395,5 +395,6 @@ def _request(
         return request
     fields = {"state": state, "questions": questions}
     for key, value in options.items():
-        fields[key if key in ("model", "cache_salt") or key.startswith("x_") else f"x_{key}"] = value
+        ours = key in DecisionRequest.model_fields or key.startswith("x_")
+        fields[key if ours else f"x_{key}"] = value
     return DecisionRequest.parse(fields)
