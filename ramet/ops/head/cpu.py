@@ -6,7 +6,7 @@ from ctypes import c_float
 
 import torch
 
-from ramet.ops.head.reference import Vocabulary, capped
+from ramet.ops.head.reference import Vocabulary, capped, draw
 from ramet.ops.linear.reference import PlainLinear
 from ramet.ops.linear.tiles import TiledLinear
 from ramet.ops.native import Library, library, pointer

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ramet.ops.head.reference import Vocabulary
+from ramet.ops.head.reference import Vocabulary, draw
 from ramet.round import Capacity, Round, Stream
 from ramet.tree import IntArray
 
