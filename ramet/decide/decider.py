@@ -78,9 +78,11 @@ class Decider:
 
     def _lines_for(self, request: DecisionRequest) -> Lines | None:
         """What a joint read is written in; None where each question is read by itself. Raises InvalidRequest."""
-        if request.joint and self._lines is None:
+        if not request.joint or (self._canvas is not None and len(request.questions) == 1):
+            return None
+        if self._lines is None:
             raise InvalidRequest(self._why_no_lines, field="joint")
-        return self._lines if request.joint and len(request.questions) > 1 else None
+        return self._lines
 
     def _form(
         self, question: Question, method: Method, request: DecisionRequest, lines: Lines | None, field: str

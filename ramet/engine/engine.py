@@ -96,7 +96,8 @@ class Engine:
                 raise CheckpointError(f'{checkpoint.name}: a diffusion model takes the method "letters" alone')
             method = "letters"
             frame = thoughtless(tokenizer, frame)
-            canvas = Canvas.of(tokenizer, frame, checkpoint.config.canvas_length)
+            length = checkpoint.config.canvas_length
+            canvas = Canvas.of(tokenizer, frame, min(length, resolved.canvas_length or length))
         asking = settings_for(checkpoint.name, method=method, chat=bool(frame.tail))
         if resolved.batch_invariant and not tokenizer.splits_after_colon:
             raise CheckpointError(
