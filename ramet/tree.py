@@ -192,7 +192,7 @@ class Reads:
         return logprobs
 
     def part(self, first: int, last: int) -> Reads:
-        """The reads first .. last - 1."""
+        """The reads first .. last - 1, of reads without steps."""
         own = self.offsets[first : last + 1]
         return Reads(self.logits[own[0] : own[-1]], self.logsumexp[first:last], own - own[0])
 

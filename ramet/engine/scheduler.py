@@ -163,6 +163,9 @@ class Batch:
     def split(self, results: list[Reads]) -> Iterator[tuple[Share, Reads]]:
         """Each share and its part of the units' reads."""
         for shares, reads in zip(self.shares, results, strict=True):
+            if len(shares) == 1:
+                yield shares[0], reads
+                continue
             at = 0
             for share in shares:
                 yield share, reads.part(at, at + len(share.places))

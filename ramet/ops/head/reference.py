@@ -8,7 +8,6 @@ import torch
 
 from ramet.round import Stream
 
-
 _ROWS, _ENTRIES = 64, 8192  # of a product with the vocabulary, whose results are held for all entries
 
 
@@ -98,7 +97,7 @@ def _best(logits: torch.Tensor, n: int) -> torch.Tensor:
     if n == 1:
         return logits.argmax(-1, keepdim=True)
     ids = logits.topk(n).indices.sort(-1).values
-    order = logits.gather(1, ids).sort(-1, descending=True, stable=True).indices
+    order = logits.gather(1, ids).sort(dim=-1, descending=True, stable=True).indices
     return ids.gather(1, order)
 
 
