@@ -23,6 +23,7 @@ REQUEST_OPTIONS = {
     "x_method": "--method",
     "x_debias": "--debias",
     "x_samples": "--samples",
+    "x_steps": "--steps",
     "x_temperature": "--temperature",
     "x_confidence": "--confidence",
 }

@@ -35,6 +35,7 @@ Loc = tuple[str | int, ...]
 MAX_OPTIONS = 255
 MAX_LEVELS = 10
 MAX_SAMPLES = 32
+MAX_STEPS = 8
 MAX_NESTING = 100  # of objects and arrays where text is allowed
 MAX_PROBLEMS = 100  # listed one by one in an error; the last one tells how many more there are
 TEMPERATURES = (0.01, 100.0)
@@ -233,6 +234,13 @@ class DecisionRequest(BaseModel):
         strict=True,
         description="Of a diffusion model: average over so many draws of noise, in the same pass; answers then have "
         "their standard error.",
+    )
+    x_steps: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_STEPS,
+        strict=True,
+        description="Of a diffusion model: denoise what is read in so many steps at most, a pass each.",
     )
     x_temperature: Temperature | None = Field(
         default=None, description="Divides the logits: one number, or one a question type. The model's own when absent."

@@ -14,8 +14,10 @@ from ramet.decide.form import Form
 from ramet.decide.joint import MAX_JOINT, Lines
 from ramet.decide.letters import Labels
 from ramet.decide.reply import ReplyStart
+from ramet.denoise.settings import Denoising
 from ramet.errors import CheckpointError
 from ramet.text.tokenizer import Tokenizer
+from tests import diffusion_gemma_oracle as oracle
 
 REPLY = ReplyStart("", (), "")
 VOCABULARIES: dict[str, Callable[[], Tokenizer]] = {
@@ -26,8 +28,8 @@ VOCABULARIES: dict[str, Callable[[], Tokenizer]] = {
 
 
 def lines(tokenizer: Tokenizer, length: int = 256) -> tuple[Labels, Lines]:
-    labels = Labels(tokenizer, REPLY)
-    return labels, Lines(tokenizer, labels, Canvas(end=0, pad=1, vocab_size=2, length=length))
+    labels, denoising = Labels(tokenizer, REPLY), Denoising.of(oracle.config("plain", length), {})
+    return labels, Lines(tokenizer, labels, Canvas(0, 1, denoising))
 
 
 @pytest.mark.parametrize("name", VOCABULARIES)
@@ -81,5 +83,5 @@ def test_a_line_must_fit() -> None:
     """The longest here: a number of two tokens, a colon, a space, a slot and the newline; the end and a pad follow."""
     tokenizer = VOCABULARIES["tiny"]()
     lines(tokenizer, 8)
-    with pytest.raises(CheckpointError, match="a canvas of 7 tokens holds no line: it has up to 6"):
+    with pytest.raises(CheckpointError, match="a line has up to 6 tokens, and a canvas room for 5"):
         lines(tokenizer, 7)

@@ -104,6 +104,9 @@ READOUT_OPTIONS = (
         "--samples", type=click.IntRange(1, 32), help="Average over this many draws of noise; diffusion models alone."
     ),
     click.option(
+        "--steps", type=click.IntRange(1, 8), help="Denoise what is read in so many steps; diffusion models alone."
+    ),
+    click.option(
         "--temperature",
         "temperatures",
         multiple=True,
@@ -151,7 +154,7 @@ def flag_of(setting: str) -> str:
 
 
 # What `readout_fields` takes.
-READOUTS = ("joint", "method", "debias", "samples", "temperatures", "confidence")
+READOUTS = ("joint", "method", "debias", "samples", "steps", "temperatures", "confidence")
 
 
 def readout_fields(
@@ -159,6 +162,7 @@ def readout_fields(
     method: str | None,
     debias: int | None,
     samples: int | None,
+    steps: int | None,
     temperatures: tuple[str, ...],
     confidence: str | None,
 ) -> dict[str, Any]:
@@ -168,6 +172,7 @@ def readout_fields(
         "x_method": method,
         "x_debias": debias,
         "x_samples": samples,
+        "x_steps": steps,
         "x_temperature": _temperature(temperatures),
         "x_confidence": confidence,
     }

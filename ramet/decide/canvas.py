@@ -4,68 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256, shake_256
 
-import numpy as np
-
+from ramet.denoise.noise import Noise
+from ramet.denoise.settings import Denoising
 from ramet.errors import CheckpointError
 from ramet.text.chat import Frame
 from ramet.text.tokenizer import Tokenizer
 from ramet.tree import IntArray
 
 GRAIN = 16  # a canvas is so many rows wide, or a multiple, as DiffusionGemma's structured reads have it in vLLM
-NOISE = -1  # a slot: where an id is drawn for each prompt
+NOISE = -1  # a slot: an id is drawn for each prompt
 _ENDING = 2  # rows behind what is written, at least: the end of a reply, and padding
 _THOUGHT = ("<|channel>", "thought\n", "<channel|>")
-
-
-def hashed(trunk: IntArray) -> bytes:
-    """What noise is drawn by, behind a trunk."""
-    return sha256(trunk.astype("<i4").tobytes()).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
     """A reply still to be denoised: what is written of it, with slots of noise, the id that ends a reply, and padding.
 
-    No wider than `length`. Noise is drawn from the ids below vocab_size by a hash of the prompt's, so that a read
-    repeats, whatever shares its round.
+    How it is denoised is the model's own way; `denoising` also says how wide it may be.
     """
 
     end: int
     pad: int
-    vocab_size: int
-    length: int
+    denoising: Denoising
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, frame: Frame, length: int) -> Canvas:
-        """Raises CheckpointError where the tokenizer names no padding, or a canvas of `length` holds no label."""
+    def of(cls, tokenizer: Tokenizer, frame: Frame, denoising: Denoising) -> Canvas:
+        """Raises CheckpointError where the tokenizer names no padding, or a canvas holds no label."""
         pad = tokenizer.control.get(tokenizer.specials.get("pad_token", ""))
         if pad is None:
             raise CheckpointError(
                 "the tokenizer names no pad_token, which fills a canvas: set it in tokenizer_config.json"
             )
-        if length <= _ENDING:
+        if denoising.canvas_length <= _ENDING:
             raise CheckpointError(
-                f"canvas_length is {length}; a label, the end of a reply and padding take {_ENDING + 1} tokens"
+                f"canvas_length is {denoising.canvas_length}; a label, the end of a reply and padding take "
+                f"{_ENDING + 1} tokens"
             )
-        return cls(frame.end, pad, tokenizer.vocab_size, length)
+        return cls(frame.end, pad, denoising)
 
     @property
     def room(self) -> int:
         """How many ids can be written on one canvas."""
-        return self.length - _ENDING
+        return self.denoising.canvas_length - _ENDING
 
     def filled(self, written: Sequence[int]) -> list[int]:
         """Its ids, from those that are written: no more than there is `room`."""
         assert len(written) <= self.room
-        width = min(-(-(len(written) + _ENDING) // GRAIN) * GRAIN, self.length)
+        width = min(-(-(len(written) + _ENDING) // GRAIN) * GRAIN, self.denoising.canvas_length)
         return [*written, self.end, *[self.pad] * (width - len(written) - 1)]
 
-    def noise(self, trunk: bytes, prompt: IntArray, sample: int, n_slots: int) -> IntArray:
-        """[n_slots] ids, of canvas number `sample` behind a trunk, as `hashed` has it, and a question's prompt."""
-        digest = shake_256(trunk + prompt.astype("<i4").tobytes() + sample.to_bytes(4, "little")).digest(8 * n_slots)
-        return (np.frombuffer(digest, "<u8") % np.uint64(self.vocab_size)).astype(np.int32)
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blank:
+    """A canvas in a tree: the segment that it is, its `slots` [N], and what fills them, the noise of the prompt above
+    it, so that a read repeats, whatever shares its round. `number`: of the canvas, among those below that prompt."""
+
+    segment: int
+    slots: IntArray
+    noise: Noise
+    number: int
+
+    def fill(self, tokens: IntArray, vocab_size: int) -> None:
+        """Draw what the slots of the canvas' tokens [W] begin with."""
+        tokens[self.slots] = self.noise.ids(self.number, 0, len(tokens), vocab_size)[self.slots]
 
 
 def thoughtless(tokenizer: Tokenizer, frame: Frame) -> Frame:

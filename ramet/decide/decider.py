@@ -20,6 +20,7 @@ from ramet.decide.plan import Bough, Plan, assemble
 from ramet.decide.recent import Recent
 from ramet.decide.reply import ReplyStart
 from ramet.decide.settings import DecideSettings, Temperatures
+from ramet.decide.steps import Reading
 from ramet.errors import CheckpointError, InvalidRequest
 from ramet.request import DecisionRequest, Method, Question, as_json
 from ramet.text.chat import Frame
@@ -59,8 +60,7 @@ class Decider:
         """The tree that answers a request. Raises InvalidRequest naming the field, before any work is done."""
         state = as_json(request.state)
         method = request.x_method or self.settings.method
-        if request.x_samples > 1 and self._canvas is None:
-            raise InvalidRequest("only a diffusion model reads noise that can be drawn again", field="x_samples")
+        self._check_noise(request)
         lines = self._lines_for(request)
         forms = [self._form(q, method, request, lines, f"questions.{name}") for name, q in request.questions.items()]
         weights = [self._prior_weight(question, method) for question in request.questions.values()]
@@ -68,13 +68,27 @@ class Decider:
         if any(weights):
             primed = [form for form, weight in zip(forms, weights, strict=True) if weight]
             boughs.append(self._bough("", primed, request.cache_salt))
-        tree, cells = assemble(boughs, self._canvas)
+        tree, cells, blanks = assemble(boughs, self._canvas)
         trunk = len(boughs[0].trunk)
         own = self.settings.temperature if method == self.settings.method else Temperatures()
         branches = boughs[0].branches
         asked = _asked(request, weights, branches, own.but(request.x_temperature))
         layout = None if lines is None else joint.layout(request.questions, branches)
-        return Plan(tree, trunk, trunk - self._mutable(state), cells, asked, request.x_confidence, layout)
+        course = None
+        if self._canvas is not None and request.x_steps > 1:
+            course = Reading(tree, blanks, self._canvas.denoising, request.x_steps)
+        return Plan(tree, trunk, trunk - self._mutable(state), cells, asked, request.x_confidence, layout, course)
+
+    def _check_noise(self, request: DecisionRequest) -> None:
+        """Raises InvalidRequest for what only a model with canvases can be asked."""
+        if self._canvas is None:
+            if request.x_samples > 1:
+                raise InvalidRequest("only a diffusion model reads noise that can be drawn again", field="x_samples")
+            if request.x_steps > 1:
+                raise InvalidRequest("only a diffusion model reads noise that can be denoised", field="x_steps")
+        elif request.x_steps > self._canvas.denoising.max_steps:
+            n = self._canvas.denoising.max_steps
+            raise InvalidRequest(f"a canvas takes at most {n} steps here, not {request.x_steps}", field="x_steps")
 
     def _lines_for(self, request: DecisionRequest) -> Lines | None:
         """What a joint read is written in; None where each question is read by itself. Raises InvalidRequest."""

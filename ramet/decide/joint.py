@@ -79,7 +79,7 @@ class Lines:
             self._verify(tokenizer, kind)
         widest = max(len(begin) for begins in self._begins.values() for begin in begins) + 2
         if widest > canvas.room:
-            raise CheckpointError(f"a canvas of {canvas.length} tokens holds no line: it has up to {widest}")
+            raise CheckpointError(f"a line has up to {widest} tokens, and a canvas room for {canvas.room}")
 
     def check(self, form: Form, field: str) -> None:
         """Raises InvalidRequest for a question with labels that no line was verified with."""

@@ -104,8 +104,7 @@ class Engine:
                 raise CheckpointError(f'{checkpoint.name}: a diffusion model takes the method "letters" alone')
             method = "letters"
             frame = thoughtless(tokenizer, frame)
-            length = checkpoint.config.canvas_length
-            canvas = Canvas.of(tokenizer, frame, min(length, resolved.canvas_length or length))
+            canvas = Canvas.of(tokenizer, frame, denoising)
         asking = settings_for(checkpoint.name, method=method, chat=bool(frame.tail))
         if resolved.batch_invariant and not tokenizer.splits_after_colon:
             raise CheckpointError(
@@ -131,7 +130,7 @@ class Engine:
         asked = _request(request, state, questions, options)
         self._check_open()
         plan = self.decider.plan(asked)
-        job = self._enqueue(plan.tree, plan.trunk, plan.mark, asked.cache_salt)
+        job = self._begin(plan, asked.cache_salt)
         return self._decision(plan, job, job.future.result(), started)
 
     async def decide_async(
@@ -147,8 +146,13 @@ class Engine:
         asked = _request(request, state, questions, options)
         self._check_open()
         plan = await self._planned(asked)
-        job = self._enqueue(plan.tree, plan.trunk, plan.mark, asked.cache_salt)
+        job = self._begin(plan, asked.cache_salt)
         return self._decision(plan, job, await asyncio.wrap_future(job.future), started)
+
+    def _begin(self, plan: Plan, salt: str) -> Job:
+        """Hand a plan to the engine's thread."""
+        tree = plan.tree if plan.course is None else plan.course.tree()
+        return self._enqueue(tree, plan.trunk, plan.mark, salt, plan.course)
 
     async def _planned(self, asked: DecisionRequest) -> Plan:
         """By one of a few threads, or, of a long state, by one more, so that nobody else waits for it."""
@@ -436,9 +440,11 @@ class Engine:
         for job in self._scheduler.abandon():
             _settle(job, error)
 
-    def _decision(self, plan: Plan, job: Job, reads: Reads, started: float) -> Decision:
+    def _decision(self, plan: Plan, job: Job, outcome: Any, started: float) -> Decision:
+        """outcome: what `submit` or, of a plan with a course, `follow` gives."""
         now = time.perf_counter()
-        usage = Usage(input_tokens=plan.tree.n_tokens, output_tokens=plan.n_questions, x_cached_tokens=job.n_cached)
+        reads, n_cached = (outcome, job.n_cached) if plan.course is None else (plan.course.reads, outcome)
+        usage = Usage(input_tokens=plan.tree.n_tokens, output_tokens=plan.n_questions, x_cached_tokens=n_cached)
         if job.has_canvas:
             usage.x_engine_steps, usage.x_fell_back = job.n_rounds, self._fell_back(job)
         timing = Timing(
