@@ -35,7 +35,8 @@ class Library:
             functions = ctypes.CDLL(str(file))
             functions.ramet_isa.restype = ctypes.c_char_p
             for name in (
-                "attention", "rms_norm", "rotate", "gated", "sigmoid_mul", "logsumexp", "columns",
+                "attention", "keep", "rms_norm", "expert_norms", "join", "rotate", "gated", "sigmoid_mul", "logsumexp",
+                "columns", "route",
                 "experts_sizes", "experts_pack", "experts",
             ):  # fmt: skip
                 getattr(functions, f"ramet_{name}").restype = None
