@@ -19,17 +19,20 @@ import torch
 from ramet.decide.canvas import Canvas, thoughtless
 from ramet.decide.decider import Decider, Plan
 from ramet.decide.settings import settings_for
+from ramet.denoise.settings import Denoising
 from ramet.engine.cache import Cache
 from ramet.engine.course import Course
-from ramet.engine.load import load_model, open_known, runner_for, shape_of
+from ramet.engine.load import denoising_of, load_model, open_known, runner_for, shape_of
 from ramet.engine.runner import Flight
 from ramet.engine.scheduler import Batch, Job, Scheduler
 from ramet.engine.settings import EngineSettings
+from ramet.engine.writer import Writer
 from ramet.errors import (
     Cancelled,
     CheckpointError,
     EngineFault,
     InvalidRequest,
+    NotSupported,
     Overloaded,
     RametError,
     RequestTooLong,
@@ -52,7 +55,10 @@ class Engine:
     Made by `Engine.load`; a context manager. Safe to use from any number of threads and tasks.
     """
 
-    def __init__(self, name: str, model: Decoder, decider: Decider, settings: EngineSettings) -> None:
+    def __init__(
+        self, name: str, model: Decoder, decider: Decider, settings: EngineSettings, denoising: Denoising | None = None
+    ) -> None:
+        """denoising: of a model that writes."""
         assert settings.max_round_tokens
         assert settings.cache_bytes
         self.name, self.decider, self.settings = name, decider, settings
@@ -66,6 +72,7 @@ class Engine:
             self._cache.pages, settings.max_round_tokens, self._cache.grain, settings.max_round_requests
         )
         self._max_length = settings.max_model_len or self.shape.max_positions
+        self._writer = None if denoising is None else Writer(denoising, self._max_length, self.follow)
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
         self._counts = Counter(dict.fromkeys(COUNTS, 0))  # no key comes later
         self._n_open, self._n_failures, self._closed = 0, 0, False
@@ -90,8 +97,9 @@ class Engine:
         torch.set_num_threads(resolved.threads)
         checkpoint = open_known(source)
         frame, tokenizer = checkpoint.frame(), checkpoint.tokenizer()
-        canvas = None
+        canvas = denoising = None
         if shape_of(checkpoint).conditioning is not None:
+            denoising = denoising_of(checkpoint, resolved)
             if method == "options":
                 raise CheckpointError(f'{checkpoint.name}: a diffusion model takes the method "letters" alone')
             method = "letters"
@@ -104,7 +112,7 @@ class Engine:
                 "the questions of a request, and answers cannot be batch-invariant; load without batch_invariant"
             )
         decider = Decider(tokenizer, frame, asking, canvas)
-        return cls(name or checkpoint.name, load_model(checkpoint, resolved), decider, resolved)
+        return cls(name or checkpoint.name, load_model(checkpoint, resolved), decider, resolved, denoising)
 
     def decide(
         self,
@@ -176,6 +184,13 @@ class Engine:
     def _follow(self, course: Course, salt: str) -> Job:
         tree = course.tree()
         return self._enqueue(tree, int(tree.lengths[0]), int(tree.lengths[0]), salt, course)
+
+    @property
+    def writer(self) -> Writer:
+        """What writes text. Raises NotSupported where the model decides alone."""
+        if self._writer is None:
+            raise NotSupported(f"{self.name} answers decisions; models of its family do not write text here yet")
+        return self._writer
 
     @property
     def model(self) -> Decoder:
@@ -272,7 +287,9 @@ class Engine:
         above = tree.blocks != WHOLE  # a canvas may end behind the last position: see `_in_two_steps`
         longest = int((tree.origins + tree.lengths)[above].max(initial=0))
         if longest > self._max_length:
-            raise RequestTooLong(f"state and longest question have {longest} tokens; the model takes {self._max_length}")
+            raise RequestTooLong(
+                f"state and longest question have {longest} tokens; the model takes {self._max_length}"
+            )
         is_cut = tree.n_tokens > most or self._in_two_steps(tree)
         if is_cut and self._scheduler.n_pages_for(tree) > pages.n_pages:
             raise RequestTooLong(f"{tree.max_position} tokens do not fit the pages; a larger cache_bytes helps")
@@ -355,8 +372,10 @@ class Engine:
     def _count(self, job: Job) -> None:
         """A canvas that is read in one step of its own."""
         if job.has_canvas and (job.course is None or job.n_resumed is None):
-            fell = job.is_split and self.settings.single_pass_reads
-            self._counts.update(canvas_reads=1, two_step_reads=job.is_split, read_fallbacks=fell)
+            self._counts.update(canvas_reads=1, two_step_reads=job.is_split, read_fallbacks=self._fell_back(job))
+
+    def _fell_back(self, job: Job) -> bool:
+        return job.is_split and self.settings.single_pass_reads
 
     def _proceed(self, job: Job, course: Course) -> None:
         """The next tree of a course goes before those that wait; what is wrong with it is told to its caller alone."""
@@ -419,6 +438,8 @@ class Engine:
     def _decision(self, plan: Plan, job: Job, reads: Reads, started: float) -> Decision:
         now = time.perf_counter()
         usage = Usage(input_tokens=plan.tree.n_tokens, output_tokens=plan.n_questions, x_cached_tokens=job.n_cached)
+        if job.has_canvas:
+            usage.x_engine_steps, usage.x_fell_back = job.n_rounds, self._fell_back(job)
         timing = Timing(
             plan_ms=(job.queued_at - started) * 1e3,
             queue_ms=(job.started_at - job.queued_at) * 1e3,

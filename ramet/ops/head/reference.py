@@ -8,7 +8,6 @@ import torch
 
 from ramet.round import Stream
 
-
 _ROWS, _ENTRIES = 64, 8192  # of a product with the vocabulary, whose results are held for all entries
 
 
