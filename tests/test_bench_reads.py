@@ -181,6 +181,9 @@ def test_a_run(tmp_path: Path) -> None:
     assert [len(row.samples[AGAIN]) for row in found.latency] == [4, 2]
     assert cast(dict[str, float], found.latency[0].notes["difference"])[PEER] < 1e-5
     assert [(load.form, load.n_clients) for load in found.loads] == [(f, n) for f in ("40+8", "70+8") for n in (1, 2)]
+    alone, together = found.loads[:2]
+    assert (alone.steps_a_read(ONE), alone.steps_a_read(TWO)) == (1.0, 2.0)
+    assert 0.5 <= together.steps_a_read(ONE) <= 1.0
     assert [row.notes["rows"] for row in found.questions] == [{JOINT: n + 16, ISOLATED: n + 48} for n in (40, 70)]
     found.write(tmp_path / "found.json")
     written = json.loads((tmp_path / "found.json").read_text())
@@ -232,7 +235,7 @@ def _load() -> Load:
     load = Load("40+8", 5)
     for name, rates in ((ONE, [9.0, 11.0, 10.0]), (TWO, [8.0]), (AGAIN, [8.2])):
         for rate in rates:
-            load.add(name, rate, [1e3 / rate, 2e3 / rate])
+            load.add(name, rate, [1e3 / rate, 2e3 / rate], n_steps=1)
     return load
 
 
@@ -243,6 +246,7 @@ def test_a_load_says_gain_noise_and_cost() -> None:
     assert load.gain(PEER, TWO) is None
     assert load.cost(ONE, 730 * 36.0) == pytest.approx(1.0)
     assert load.cost(ONE, None) is None
+    assert load.steps_a_read(ONE) == 0.5
 
 
 def _found() -> Found:
@@ -269,7 +273,18 @@ def test_tables_say_what_was_found() -> None:
     for table in reads_table.parts(_found()):
         console.print(table)
     text = console.export_text()
-    for words in ("20.0%", "+1.0%", "3.00", "2.00", "+25.0%", "0.0379", "1.40", "4 in two steps", "model 1.5 s"):
+    for words in (
+        "20.0%",
+        "+1.0%",
+        "3.00",
+        "2.00",
+        "+25.0%",
+        "0.0379",
+        "1.40",
+        "4 in two steps",
+        "0.50 and 0.50 with 5",
+        "model 1.5 s",
+    ):
         assert words in text
 
 
@@ -281,7 +296,7 @@ def test_plot_is_the_same_for_the_same_run(tmp_path: Path) -> None:
     for name in ("a.svg", "b.svg"):
         draw(found, tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-    found.loads.append(Load("70+8", 1, {ONE: [1.0], TWO: [2.0]}, {ONE: [1.0], TWO: [2.0]}))
+    found.loads.append(Load("70+8", 1, {ONE: [1.0], TWO: [2.0]}, {ONE: [1.0], TWO: [2.0]}, {}))
     draw(found, tmp_path / "b.svg")
     assert (tmp_path / "a.svg").read_bytes() != (tmp_path / "b.svg").read_bytes()
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -40,6 +41,7 @@ _TWIN_ROUND = 512  # tokens
 _N_WARM = {"cpu": 1, "cuda": 4}
 _LEAST_BLOCK_S = 1.0  # of reads under load, as one of them alone takes it
 _OURS = (ONE, TWO, AGAIN)
+_Run = tuple[float, list[float], int]  # reads a second, milliseconds of each, steps of the engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,7 @@ def _alone(row: Row) -> Load:
     for name, each in row.samples.items():
         for ms in each:
             found.add(name, 1e3 / ms, [ms])
+    found.steps |= cast(dict[str, int], row.notes["steps"])
     return found
 
 
@@ -181,12 +184,14 @@ def load(sides: Sides, alone: Row, form: Form, n_clients: int, effort: Effort, w
     assert one_ms is not None
     n_reads = n_clients * max(2, math.ceil(_LEAST_BLOCK_S * 1e3 / (n_clients * one_ms)))
 
-    def turn(name: str) -> tuple[float, list[float]]:
+    def turn(name: str) -> _Run:
         watch.step(f"{form}: {n_clients} clients, {name}")
         if name == PEER:
             return _peers_batch(sides, form, n_clients)
-        trees = [sides.draw(form).tree for _ in range(n_reads)]
-        return closed_loop(sides.engines[_side(name)], trees, n_clients)
+        engine, trees = sides.engines[_side(name)], [sides.draw(form).tree for _ in range(n_reads)]
+        before = engine.stats()["rounds_total"]
+        rate, ms = closed_loop(engine, trees, n_clients)
+        return rate, ms, int(engine.stats()["rounds_total"] - before)
 
     counts = {name: affordable(_run_ms(turn(name), n_reads), effort.repeats, effort.budget_s) for name in (ONE, TWO)}
     counts[AGAIN] = counts[TWO]
@@ -198,18 +203,18 @@ def load(sides: Sides, alone: Row, form: Form, n_clients: int, effort: Effort, w
     return found
 
 
-def _run_ms(turn: tuple[float, list[float]], n_reads: int) -> float:
+def _run_ms(turn: _Run, n_reads: int) -> float:
     return n_reads / turn[0] * 1e3
 
 
-def _peers_batch(sides: Sides, form: Form, n_clients: int) -> tuple[float, list[float]]:
-    """Reads a second, and the milliseconds of the batch."""
+def _peers_batch(sides: Sides, form: Form, n_clients: int) -> _Run:
+    """The milliseconds are those of the batch."""
     assert sides.peer is not None
     batch = [sides.draw(form) for _ in range(n_clients)]
     started = time.perf_counter()
     sides.peer(batch)
     seconds = time.perf_counter() - started
-    return n_clients / seconds, [seconds * 1e3]
+    return n_clients / seconds, [seconds * 1e3], 0
 
 
 def questions(sides: Sides, n_prompt: int, n_questions: int, effort: Effort, watch: Watch) -> Row:

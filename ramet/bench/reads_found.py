@@ -23,17 +23,20 @@ RATIOS = (
 
 @dataclass(slots=True)
 class Load:
-    """`n_clients`, each of which asks again as soon as it has its answer: reads a second of every run, and every read's
-    milliseconds, by contestant. A peer computes the reads of all clients as one batch."""
+    """`n_clients`, each of which asks again as soon as it has its answer: reads a second of every run, every read's
+    milliseconds, and the engine's steps over all runs, by contestant. A peer computes the reads of all clients as one
+    batch."""
 
     form: str
     n_clients: int
     rates: dict[str, list[float]] = field(default_factory=dict)
     ms: dict[str, list[float]] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
 
-    def add(self, name: str, rate: float, ms: Sequence[float]) -> None:
+    def add(self, name: str, rate: float, ms: Sequence[float], n_steps: int = 0) -> None:
         self.rates.setdefault(name, []).append(rate)
         self.ms.setdefault(name, []).extend(ms)
+        self.steps[name] = self.steps.get(name, 0) + n_steps
 
     def rate(self, name: str) -> float | None:
         """The median of the runs; None where there were none."""
@@ -43,6 +46,9 @@ class Load:
         """By what part the rate of `name` is higher."""
         of, to = self.rate(name), self.rate(base)
         return None if of is None or to is None else of / to - 1
+
+    def steps_a_read(self, name: str) -> float:
+        return self.steps[name] / len(self.ms[name])
 
     def cost(self, name: str, price_per_month: float | None) -> float | None:
         """Of 1000 reads, in the unit of the price, at full load."""
@@ -54,6 +60,7 @@ class Load:
             "form": self.form, "clients": self.n_clients, "gain": self.gain(ONE, TWO), "noise": self.gain(AGAIN, TWO),
             "reads_per_s": {name: summary(rates) for name, rates in self.rates.items()},
             "ms": {name: {**summary(ms), "p95": p95(ms)} for name, ms in self.ms.items()},
+            "steps": self.steps,
             "cost_per_1000": {name: self.cost(name, price_per_month) for name in self.rates},
         }  # fmt: skip
 

@@ -82,6 +82,9 @@ def facts(found: Found) -> Table:
     """Engine steps, differences, and how long everything took to be ready."""
     table = Table.grid(padding=(0, 2))
     lines = {f"steps, {row.shape}": _steps(row) for row in found.latency}
+    for form in dict.fromkeys(load.form for load in found.loads):
+        loads = [load for load in found.loads if load.form == form]
+        lines[f"under load, {form}"] = "steps a read, one pass and two steps: " + ", ".join(map(_shared, loads))
     lines["answers"] = (
         f"float32 twin: {_moved(found.difference)}; "
         f"as measured: {'; '.join(_moved(cast(dict[str, float], row.notes['difference'])) for row in found.latency)}"
@@ -95,6 +98,11 @@ def facts(found: Found) -> Table:
 def _steps(row: Row) -> str:
     steps, n = cast(dict[str, int], row.notes["steps"]), row.notes["reads"]
     return f"{steps[ONE]} of the engine for {n} reads in one pass, {steps[TWO]} in two steps"
+
+
+def _shared(load: Load) -> str:
+    one, two = (load.steps_a_read(name) for name in (ONE, TWO))
+    return f"{one:.2f} and {two:.2f} with {load.n_clients}"
 
 
 def _moved(difference: dict[str, float]) -> str:

@@ -37,8 +37,10 @@ _VISION = {  # a tower that nobody uses, as small as it gets
 }  # fmt: skip
 
 
-def config_of(shape: str) -> DiffusionGemmaConfig:
-    """transformers' configuration of a named shape."""
+def config_of(shape: str, **changed: Any) -> DiffusionGemmaConfig:
+    """transformers' configuration of a named shape, or of one that is `changed`."""
     from transformers import DiffusionGemmaConfig
 
-    return DiffusionGemmaConfig(text_config=_COMMON | TEXTS[shape], vision_config=dict(_VISION), canvas_length=256)
+    return DiffusionGemmaConfig(
+        text_config=_COMMON | TEXTS[shape] | changed, vision_config=dict(_VISION), canvas_length=256
+    )
