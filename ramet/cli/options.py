@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -136,6 +136,12 @@ def model_option(command: F) -> F:
 def engine_options(command: F) -> F:
     """The options that `Engine.load` takes under the same names."""
     return _apply(ENGINE_OPTIONS, command)
+
+
+def some_engine_options(names: Collection[str]) -> Callable[[F], F]:
+    """Those of them for the settings of these names."""
+    chosen = tuple(o for name, o in zip(ENGINE_SETTINGS, ENGINE_OPTIONS, strict=True) if name in names)
+    return lambda command: _apply(chosen, command)
 
 
 def readout_options(command: F) -> F:
