@@ -227,8 +227,8 @@ def _why(name: str, variant: str, device: torch.device, asked: bool) -> str:
     if variant == "triton":
         return f"triton ({'cuBLAS and own kernels' if name == 'linear' else 'own kernels'}, compiled for this card)"
     if name == "linear":
-        packed = [str(t).removeprefix("torch.") for t in (torch.bfloat16, torch.float32) if linear_cpu.packs(t)]
-        return f"cpu (oneDNN, weights packed for {' and '.join(packed)})" if packed else "cpu (plain torch: no oneDNN)"
+        by = [f"{str(t).removeprefix('torch.')} by {linear_cpu.units(t)}" for t in (torch.bfloat16, torch.float32)]
+        return f"cpu ({', '.join(by)}; weights packed once)"
     available, reason = native.status()
     if not available:
         return f"cpu (plain torch: kernels {reason})"

@@ -346,7 +346,7 @@ INLINE void weigh(float* scores, typename E::Type* weights, int n_vectors, int f
 template <class E>
 void add_block(const Call& call, const Run& run, State<E>& state, int row, int n_rows, int at, int n_keys,
                const typename E::Type* keys, const typename E::Type* values) {
-    const int D = call.head_dim, n_vectors = n_keys / kLanes;
+    const int D = call.head_dim, n_vectors = n_keys / kLanes, block = at / kBlock * kBlock;
     const float scale = call.scale * 1.44269504f;  // weights are powers of 2
     product<E>(state.q + row * D, D, n_rows, keys + (ptrdiff_t)at * D, (ptrdiff_t)kLanes * D, kLanes * E::kPair,
                D / E::kPair, state.scores, kBlock, false, n_vectors);
@@ -355,8 +355,8 @@ void add_block(const Call& call, const Run& run, State<E>& state, int row, int n
         weigh<E>(state.scores + r * kBlock, state.weights + r * kBlock, n_vectors, state.first[i] - at,
                  state.last[i] - at, scale, state.top + i, state.sums + i * kLanes, state.out + i * D, D);
     }
-    product<E>(state.weights, kBlock, n_rows, values + (ptrdiff_t)at * D, value_group(run, at), kLanes * E::kPair,
-               n_keys / E::kPair, state.out + row * D, D, true, D / kLanes);
+    product<E>(state.weights, kBlock, n_rows, values + (ptrdiff_t)block * D + (at - block) * kLanes,
+               value_group(run, block), kLanes * E::kPair, n_keys / E::kPair, state.out + row * D, D, true, D / kLanes);
 }
 
 // Blocks [from, to) of one run, counted from its start.
@@ -370,8 +370,9 @@ void add_run(const Call& call, const Tile& tile, State<E>& state, const Run& run
             int first = *std::min_element(state.first + row, state.first + row + n_rows);
             int last = *std::max_element(state.last + row, state.last + row + n_rows);
             if (first >= last || last <= j || first >= j + kBlock) continue;
-            int n_keys = std::min(round_up(last - j, key_step<E>()), kBlock);
-            add_block<E>(call, run, state, row, n_rows, j, n_keys, keys, values);
+            int at = std::max(j, first / key_step<E>() * key_step<E>());
+            int end = std::min(j + kBlock, round_up(last, key_step<E>()));
+            add_block<E>(call, run, state, row, n_rows, at, end - at, keys, values);
         }
 }
 
