@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,8 @@ def test_what_is_written_of_a_spelled_token_is_its_text(
     ours, _ = conversations["chatml"]
     content = "".join(parts)
     ids = ours.chat(turns(content))
-    assert ours.tokenizer.decode(ids) == f"<|im_start|>user\n{content}<|im_end|>\n<|im_start|>assistant\n"
+    said = unicodedata.normalize("NFC", content)  # as this tokenizer has it
+    assert ours.tokenizer.decode(ids) == f"<|im_start|>user\n{said}<|im_end|>\n<|im_start|>assistant\n"
     assert [i for i in ids if i in ours.tokenizer.forbidden] == [
         ours.tokenizer.control[text] for text in ("<|im_start|>", "<|im_end|>", "<|im_start|>")
     ]

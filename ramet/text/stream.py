@@ -24,6 +24,7 @@ class TextStream:
         self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
         self.stopped: str | None = None  # by which of the stops
+        self.n_characters = 0  # of all whole characters so far, those that are held back among them
 
     def push(self, token: int) -> str:
         """The text that has become certain with one more id. None may follow once it is stopped."""
@@ -41,6 +42,7 @@ class TextStream:
         return text + rest
 
     def _certain(self, text: str) -> str:
+        self.n_characters += len(text)
         held = self._held + text
         found = [(at, stop) for stop in self._stops if (at := held.find(stop)) >= 0]
         if found:
