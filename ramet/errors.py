@@ -5,6 +5,7 @@ RametError
 │   ├── InvalidRequest      422  wrong shape or value
 │   ├── UnknownModel        404  no model of that name is served
 │   ├── RequestTooLong      413  more tokens than the model or the limits take
+│   ├── NotSupported        501  the model that is served does not do this
 │   └── Overloaded          429  the queue is full; `retry_after_s` says when to try again
 ├── Cancelled               499  the caller went away or closed the engine
 ├── CheckpointError         —    a model's files are missing, unknown or do not fit
@@ -53,6 +54,10 @@ class UnknownModel(RequestError):
 
 class RequestTooLong(RequestError):
     """The request has more tokens than fit. Nothing is ever truncated instead."""
+
+
+class NotSupported(RequestError):
+    """The model that is served does not do this, whatever the request's values."""
 
 
 class Overloaded(RequestError):

@@ -43,9 +43,9 @@ class Step:
     """A step of denoising: of some rows of a segment a token is drawn for each.
 
     rows [N] of the segment, ascending. A row draws the first id whose cumulative probability, in the order of ids,
-    exceeds its number of `uniforms` [N], which are in [0, 1); probabilities are softmax(logits / temperature). `n_best`: how
-    many of its likeliest ids are told. `soft`: what the step before left of the segment's rows (`Stepped.soft`), None
-    at a first step; `pinned` are the rows that take nothing of it. `leaves_soft`: whether a step follows.
+    exceeds its number of `uniforms` [N], which are in [0, 1); probabilities are softmax(logits / temperature).
+    `n_best`: how many of its likeliest ids are told. `soft`: what the step before left of these rows (`Stepped.soft`),
+    None at a first step; `pinned` are those of them that take nothing of it. `leaves_soft`: whether a step follows.
     """
 
     rows: IntArray
@@ -142,7 +142,8 @@ class Tree:
         place = {old: new for new, old in enumerate(order)}
         chosen = [segments[i] for i in order]
         steps = tuple(sorted((place[i], s.step) for i, s in enumerate(segments) if s.step is not None))
-        reads = [(place[i], r) for i, s in enumerate(segments) for r in (*s.reads, *_read_by(s.step))]
+        reads = [(place[i], r) for i, s in enumerate(segments) for r in s.reads]
+        reads += [(place[i], r) for i, s in enumerate(segments) for r in _read_by(s.step)]
         lengths = [len(s.tokens) for s in chosen]
         parents = [place[s.parent] if s.parent >= 0 else -1 for s in chosen]
         read_rows = [r.row if r.row >= 0 else lengths[s] + r.row for s, r in reads]
@@ -191,7 +192,7 @@ class Reads:
         return logprobs
 
     def part(self, first: int, last: int) -> Reads:
-        """The reads first .. last - 1."""
+        """The reads first .. last - 1, of reads without steps."""
         own = self.offsets[first : last + 1]
         return Reads(self.logits[own[0] : own[-1]], self.logsumexp[first:last], own - own[0])
 

@@ -19,18 +19,33 @@ import torch
 from ramet.decide.canvas import Canvas, thoughtless
 from ramet.decide.decider import Decider, Plan
 from ramet.decide.settings import settings_for
+from ramet.denoise.settings import Denoising
 from ramet.engine.cache import Cache
-from ramet.engine.load import load_model, open_known, runner_for, shape_of
+from ramet.engine.course import Course
+from ramet.engine.load import denoising_of, load_model, open_known, runner_for, shape_of
 from ramet.engine.runner import Flight
 from ramet.engine.scheduler import Batch, Job, Scheduler
 from ramet.engine.settings import EngineSettings
-from ramet.errors import Cancelled, CheckpointError, EngineFault, InvalidRequest, Overloaded, RequestTooLong
+from ramet.engine.writer import Writer
+from ramet.errors import (
+    Cancelled,
+    CheckpointError,
+    EngineFault,
+    InvalidRequest,
+    NotSupported,
+    Overloaded,
+    RametError,
+    RequestTooLong,
+)
 from ramet.layers.decoder import Decoder
 from ramet.request import Decision, DecisionRequest, Method, Timing, Usage, as_json
-from ramet.tree import Reads, Tree
+from ramet.tree import WHOLE, Reads, Tree
 
 PLANNERS = 2  # threads that plan for tasks; with more of them the engine's own waits long for the interpreter
 LONG_STATE = 1 << 18  # characters of a state from which on planning takes long
+COUNTS = (
+    "requests", "rounds", "tokens", "cancelled", "failed_rounds", "canvas_reads", "two_step_reads", "read_fallbacks",
+)  # fmt: skip
 MAX_FAILURES = 3  # rounds of one job in a row that fail before the engine calls itself broken
 
 
@@ -40,7 +55,10 @@ class Engine:
     Made by `Engine.load`; a context manager. Safe to use from any number of threads and tasks.
     """
 
-    def __init__(self, name: str, model: Decoder, decider: Decider, settings: EngineSettings) -> None:
+    def __init__(
+        self, name: str, model: Decoder, decider: Decider, settings: EngineSettings, denoising: Denoising | None = None
+    ) -> None:
+        """denoising: of a model that writes."""
         assert settings.max_round_tokens
         assert settings.cache_bytes
         self.name, self.decider, self.settings = name, decider, settings
@@ -50,9 +68,13 @@ class Engine:
         if settings.max_round_tokens < self._cache.grain:
             raise InvalidRequest(f"must be at least {self._cache.grain} for this model", field="max_round_tokens")
         self._runner = runner_for(model, self._cache.store, settings)
-        self._scheduler = Scheduler(self._cache.pages, settings.max_round_tokens, self._cache.grain)
+        self._scheduler = Scheduler(
+            self._cache.pages, settings.max_round_tokens, self._cache.grain, settings.max_round_requests
+        )
+        self._max_length = settings.max_model_len or self.shape.max_positions
+        self._writer = None if denoising is None else Writer(denoising, self._max_length, self.follow)
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
-        self._counts = Counter(requests=0, rounds=0, tokens=0, cancelled=0, failed_rounds=0)  # no key comes later
+        self._counts = Counter(dict.fromkeys(COUNTS, 0))  # no key comes later
         self._n_open, self._n_failures, self._closed = 0, 0, False
         self._lost = False  # the device, with all that it held
         self._lock = threading.Lock()
@@ -75,8 +97,9 @@ class Engine:
         torch.set_num_threads(resolved.threads)
         checkpoint = open_known(source)
         frame, tokenizer = checkpoint.frame(), checkpoint.tokenizer()
-        canvas = None
+        canvas = denoising = None
         if shape_of(checkpoint).conditioning is not None:
+            denoising = denoising_of(checkpoint, resolved)
             if method == "options":
                 raise CheckpointError(f'{checkpoint.name}: a diffusion model takes the method "letters" alone')
             method = "letters"
@@ -89,7 +112,7 @@ class Engine:
                 "the questions of a request, and answers cannot be batch-invariant; load without batch_invariant"
             )
         decider = Decider(tokenizer, frame, asking, canvas)
-        return cls(name or checkpoint.name, load_model(checkpoint, resolved), decider, resolved)
+        return cls(name or checkpoint.name, load_model(checkpoint, resolved), decider, resolved, denoising)
 
     def decide(
         self,
@@ -152,6 +175,23 @@ class Engine:
         """As `submit`; cancelling the awaiting task cancels the work."""
         return await asyncio.wrap_future(self.submit(tree, n_keep=n_keep, mark=mark, salt=salt))
 
+    def follow(self, course: Course, *, salt: str = "") -> Future[int]:
+        """Run trees one after the other, each when the one before it is complete; the future, which may be cancelled,
+        gives how many tokens of the first were not computed again. Errors as of `submit`; a later tree that does not
+        pass its checks ends the course with the error."""
+        return self._follow(course, salt).future
+
+    def _follow(self, course: Course, salt: str) -> Job:
+        tree = course.tree()
+        return self._enqueue(tree, int(tree.lengths[0]), int(tree.lengths[0]), salt, course)
+
+    @property
+    def writer(self) -> Writer:
+        """What writes text. Raises NotSupported where the model decides alone."""
+        if self._writer is None:
+            raise NotSupported(f"{self.name} answers decisions; models of its family do not write text here yet")
+        return self._writer
+
     @property
     def model(self) -> Decoder:
         """The model itself; its pass may be run beside the engine's own."""
@@ -198,17 +238,27 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _enqueue(self, tree: Tree, n_keep: int, mark: int, salt: str) -> Job:
+    def _enqueue(self, tree: Tree, n_keep: int, mark: int, salt: str, course: Course | None = None) -> Job:
         """Check a tree before any work, and hand it to the engine's thread."""
         self._check(tree)
-        n_keep = min(n_keep, int(tree.lengths[0]))
-        job = Job(tree, Future(), *self._cache.kept(n_keep, min(mark, n_keep)), salt)
+        if not self.settings.prefix_caching:  # a course alone keeps its own
+            salt, n_keep = f"{id(course)} {time.perf_counter_ns()}", n_keep if course else 0
+        job = Job(tree, Future(), *self._kept(tree, n_keep, mark), salt, course, self._in_two_steps(tree))
         with self._lock:  # held to the end, so that nothing arrives once the engine has ended
             self._check_open()
             self._n_open += 1
             job.future.add_done_callback(self._settled)
             self._inbox.put(job)
         return job
+
+    def _kept(self, tree: Tree, n_keep: int, mark: int) -> tuple[int, tuple[int, ...]]:
+        n_keep = min(n_keep, int(tree.lengths[0]))
+        return self._cache.kept(n_keep, min(mark, n_keep))
+
+    def _in_two_steps(self, tree: Tree) -> bool:
+        """Whether canvases wait for their prompts: it is so set, or with its canvas a prompt is too long."""
+        asked = not self.settings.single_pass_reads or tree.max_position > self._max_length
+        return asked and bool((tree.blocks == WHOLE).any())
 
     def _check_open(self) -> None:
         """Raise where no further request is taken: also called before a request is planned, which costs time."""
@@ -234,11 +284,14 @@ class Engine:
             raise RequestTooLong(
                 f"{tree.n_tokens} tokens in all, {settings.max_request_tokens} at most (max_request_tokens)"
             )
-        if tree.max_position > shape.max_positions:
+        above = tree.blocks != WHOLE  # a canvas may end behind the last position: see `_in_two_steps`
+        longest = int((tree.origins + tree.lengths)[above].max(initial=0))
+        if longest > self._max_length:
             raise RequestTooLong(
-                f"state and longest question have {tree.max_position} tokens; the model takes {shape.max_positions}"
+                f"state and longest question have {longest} tokens; the model takes {self._max_length}"
             )
-        if tree.n_tokens > most and self._scheduler.n_pages_for(tree) > pages.n_pages:
+        is_cut = tree.n_tokens > most or self._in_two_steps(tree)
+        if is_cut and self._scheduler.n_pages_for(tree) > pages.n_pages:
             raise RequestTooLong(f"{tree.max_position} tokens do not fit the pages; a larger cache_bytes helps")
         widest = max(most // 2, self._cache.grain)  # what a round gives a long request while others wait
         if tree.n_tokens > most and int(np.minimum(tree.blocks, tree.lengths).max()) > widest:
@@ -303,10 +356,44 @@ class Engine:
             job.started_at = job.started_at or time.perf_counter() - seconds
             job.pass_s += seconds
         done = self._scheduler.commit(batch, results)
-        self._counts.update(rounds=1, tokens=batch.n_tokens, requests=len(done))
+        self._counts.update(rounds=1, tokens=batch.n_tokens)
         self._n_failures = 0
-        for job in done:
-            _settle(job, job.reads)
+        for job in reversed(done):  # so that those which go on stand first in their order
+            self._count(job)
+            if job.course is None:
+                self._finish(job, job.reads)
+            else:
+                self._proceed(job, job.course)
+
+    def _finish(self, job: Job, outcome: Reads | int) -> None:
+        self._counts.update(requests=1)
+        _settle(job, outcome)
+
+    def _count(self, job: Job) -> None:
+        """A canvas that is read in one step of its own."""
+        if job.has_canvas and (job.course is None or job.n_resumed is None):
+            fell = job.is_split and self.settings.single_pass_reads
+            self._counts.update(canvas_reads=1, two_step_reads=job.is_split, read_fallbacks=fell)
+
+    def _proceed(self, job: Job, course: Course) -> None:
+        """The next tree of a course goes before those that wait; what is wrong with it is told to its caller alone."""
+        if job.n_resumed is None:
+            job.n_resumed = job.n_cached
+        try:
+            if course.take(job.reads):
+                self._finish(job, job.n_resumed)
+                return
+            tree = course.tree()
+            self._check(tree)
+        except RametError as error:
+            _settle(job, error)
+        except Exception as error:
+            _settle(job, _fault(job, error))
+        else:
+            n_root = int(tree.lengths[0])
+            job.run(tree, *self._kept(tree, n_root, n_root))
+            job.two_steps = self._in_two_steps(tree)
+            self._scheduler.add(job, first=True)
 
     def _recover(self, batch: Batch, error: Exception) -> None:
         """After a failed round its jobs run again, each alone; one that fails alone gets the fault."""
@@ -375,7 +462,7 @@ def _keep(*things: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(things))
 
 
-def _settle(job: Job, outcome: Reads | Exception) -> None:
+def _settle(job: Job, outcome: Reads | int | Exception) -> None:
     """Give a job its outcome, unless its caller has cancelled."""
     try:
         if isinstance(outcome, Exception):

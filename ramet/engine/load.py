@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from ramet.cache.store import Store
 from ramet.config import rope_frequencies
+from ramet.denoise.settings import Denoising
 from ramet.engine.graphs import Graphs
 from ramet.engine.runner import Runner
 from ramet.engine.settings import DTYPES, EngineSettings
-from ramet.errors import CheckpointError
+from ramet.errors import CheckpointError, InvalidRequest
 from ramet.families import FAMILIES
 from ramet.layers.decoder import Decoder
 from ramet.layers.shape import AttentionShape, DeltaShape, MLPShape, Shape
@@ -32,6 +34,16 @@ def open_known(source: str | Path) -> Checkpoint:
 def shape_of(checkpoint: Checkpoint) -> Shape:
     """What its configuration says. Raises CheckpointError."""
     return FAMILIES[checkpoint.model_type].shape(checkpoint.config.get_text_config())
+
+
+def denoising_of(checkpoint: Checkpoint, settings: EngineSettings) -> Denoising:
+    """How a diffusion model writes: as its checkpoint says, within the settings. Raises CheckpointError,
+    InvalidRequest."""
+    own = Denoising.of(checkpoint.config, checkpoint.generation)
+    length, n_steps = settings.canvas_length or own.canvas_length, settings.max_denoising_steps or own.max_steps
+    if length > own.canvas_length:
+        raise InvalidRequest(f"the model's canvases have {own.canvas_length} rows, not {length}", field="canvas_length")
+    return replace(own, canvas_length=length, max_steps=n_steps)
 
 
 def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
 
 from ramet.cache.store import Store
 from ramet.engine.graphs import Graphs
 from ramet.engine.scheduler import Batch
+from ramet.layers.conditioning import Soft
 from ramet.layers.decoder import Decoder
+from ramet.ops.head.reference import Drawn
 from ramet.ops.native.pack import pack
 from ramet.ops.planning import Plans
-from ramet.round import Round
-from ramet.tree import Reads
+from ramet.round import Round, Stream, Unit
+from ramet.tree import Reads, Step, Stepped
 
 # oneDNN compiles a product for each number of rows that it meets, in about half a millisecond: rounds of nearly equal
 # length share one.
@@ -26,19 +29,22 @@ ROW_MULTIPLE = 16
 @dataclass(frozen=True, slots=True, eq=False)
 class Flight:
     """A round under way: logits [C] and logsumexp [R] on the host, complete once `seconds` returns, which waits for it
-    and says how long the device took. `recorded`: whether it replays a recorded pass."""
+    and says how long the device took; what each unit's steps drew. `recorded`: whether it replays a recorded pass."""
 
     batch: Batch
     packed: Round
     logits: torch.Tensor
     logsumexp: torch.Tensor
+    drawn: list[list[Drawn]]
     seconds: Callable[[], float]
     recorded: bool = False
 
     def wait(self) -> tuple[list[Reads], float]:
         """The reads of each unit, and the seconds that the device took."""
         seconds = self.seconds()
-        return self.packed.results(self.logits, self.logsumexp)[: len(self.batch.units)], seconds
+        results = self.packed.results(self.logits, self.logsumexp)
+        found = zip(results, self.drawn, strict=False)  # behind the units there may be padding
+        return [replace(reads, stepped=tuple(map(_stepped, drawn))) for reads, drawn in found], seconds
 
 
 class Runner:
@@ -62,30 +68,70 @@ class Runner:
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         began.record()
         self._copy_pages(batch)
-        recorded = self.graphs.launch(packed) if self.graphs is not None else None
-        logits, logsumexp = self.model.read(*recorded) if recorded is not None else self._pass(packed)
-        logits, logsumexp = _sent(logits), _sent(logsumexp)
+        soft = _soft(batch.units)
+        recorded = self.graphs.launch(packed) if self.graphs is not None and soft is None else None
+        hidden, stream = recorded or self._pass(packed, soft)
+        logits, logsumexp = map(_sent, self.model.read(hidden, stream))
+        drawn = self._draw(batch.units, packed, hidden)
         ended.record()
-        return Flight(batch, packed, logits, logsumexp, partial(_between, began, ended), recorded is not None)
+        return Flight(batch, packed, logits, logsumexp, drawn, partial(_between, began, ended), recorded is not None)
 
     def _here(self, batch: Batch) -> Flight:
         began = time.perf_counter()
         self._copy_pages(batch)
         packed = pack(batch.units, ROW_MULTIPLE)
-        logits, logsumexp = self._pass(packed)
+        hidden, stream = self._pass(packed, _soft(batch.units))
+        logits, logsumexp = self.model.read(hidden, stream)
+        drawn = self._draw(batch.units, packed, hidden)
         seconds = time.perf_counter() - began
-        return Flight(batch, packed, logits, logsumexp, lambda: seconds)
+        return Flight(batch, packed, logits, logsumexp, drawn, lambda: seconds)
 
     def _copy_pages(self, batch: Batch) -> None:
         for source, target in batch.copies:
             self.store.copy_page(source, target)
 
-    def _pass(self, packed: Round) -> tuple[torch.Tensor, torch.Tensor]:
+    def _pass(self, packed: Round, soft: Soft | None) -> tuple[torch.Tensor, Stream]:
         """A pass that is not recorded, over arrays of their own length."""
         inside, outside = self._plans(packed)
         work = inside | outside
         stream = (packed.with_work(work) if work else packed).on(self.model.device)
-        return self.model(stream, self.store)
+        return self.model.hidden(stream, self.store, soft=soft), stream
+
+    def _draw(self, units: Sequence[Unit], packed: Round, hidden: torch.Tensor) -> list[list[Drawn]]:
+        """The steps of each unit, from the hidden states of the rows that are read."""
+        drawn: list[list[Drawn]] = [[] for _ in units]
+        for i, first, step in _steps(units):
+            at = np.searchsorted(packed["read_rows"], first + step.rows)
+            drawn[i].append(self.model.draw(hidden[torch.from_numpy(at).to(hidden.device)], step))
+        return drawn
+
+
+def _steps(units: Sequence[Unit]) -> Iterator[tuple[int, int, Step]]:
+    """Each step, the unit that it is of, and the row of the stream at which its segment begins."""
+    row = 0
+    for i, unit in enumerate(units):
+        for segment, step in unit.tree.steps:
+            yield i, row + int(unit.tree.starts[segment]), step
+        row += unit.tree.n_tokens
+
+
+def _soft(units: Sequence[Unit]) -> Soft | None:
+    """What earlier steps left of these units' canvases."""
+    rows, values = [], []
+    for _, first, step in _steps(units):
+        if step.soft is not None:
+            assert isinstance(step.soft, torch.Tensor)
+            free = ~np.isin(step.rows, step.pinned)
+            rows.append(torch.from_numpy(first + step.rows[free]))
+            values.append(step.soft[torch.from_numpy(free).to(step.soft.device)])
+    return Soft(torch.cat(rows).to(values[0].device), torch.cat(values)) if rows else None
+
+
+def _stepped(drawn: Drawn) -> Stepped:
+    tokens, best, logprobs, entropy = (
+        each.cpu().numpy() for each in (drawn.tokens, drawn.best, drawn.logprobs, drawn.entropy)
+    )
+    return Stepped(tokens.astype(np.int32), best.astype(np.int32), logprobs, entropy, drawn.soft)
 
 
 def _between(began: torch.cuda.Event, ended: torch.cuda.Event) -> float:

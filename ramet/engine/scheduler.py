@@ -8,18 +8,21 @@ whose trunk another is computing waits for it.
 
 from __future__ import annotations
 
+import sys
 import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from ramet.cache.pages import Pages, Path
+from ramet.engine.course import Course
 from ramet.round import Unit
-from ramet.tree import MAX_ANCESTORS, FloatArray, IntArray, Reads, Tree, merge
+from ramet.tree import MAX_ANCESTORS, WHOLE, FloatArray, IntArray, Reads, Stepped, Tree, merge
 
 STATES_A_JOB = MAX_ANCESTORS + 2  # that a job which is cut may hold at once: one a level, and the next chunk's
 MIN_CHUNK = 64  # a chunk of fewer rows than this, or than a quarter of a round, waits for the next round
@@ -42,17 +45,23 @@ class Job:
 
     `n_keep` leading rows, of its first root, go into the prefix index, under `salt`; of a model with recurrent
     layers as far as the last of `marks`, the positions at which checkpoints are kept. A root with blocks leaves
-    nothing there: what its rows are depends on rows behind them. `future` gets the reads or the error. A job that is to
-    run `alone` shares no round. `keys` are those of its pages in the index.
+    nothing there: what its rows are depends on rows behind them. `future` gets the outcome or the error; where there is
+    a `course`, the tree is one of several. A job that is to run `alone` shares no round. `keys` are those of its pages
+    in the index. With `two_steps` canvases wait until what they follow is in pages.
     """
 
     tree: Tree
-    future: Future[Reads]
+    future: Future[Any]
     n_keep: int = 0
     marks: tuple[int, ...] = ()
     salt: str = ""
+    course: Course | None = None
+    two_steps: bool = False
     alone: bool = False
-    n_cached: int = 0
+    n_cached: int = 0  # rows of this tree that were found in pages
+    n_resumed: int | None = None  # n_cached of the first tree of a course, once it is complete
+    n_rounds: int = 0  # of this tree
+    is_split: bool = False  # a canvas was read in a later round than what it follows
     tasks: list[Task] | None = None  # None: not started
     queued_at: float = field(default_factory=time.perf_counter)
     started_at: float = 0.0  # when its first round began
@@ -60,27 +69,37 @@ class Job:
     keys: Sequence[bytes] = ()
     logits: FloatArray = field(init=False)
     logsumexp: FloatArray = field(init=False)
+    stepped: tuple[Stepped, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.tree.blocks[0] != 1:
-            self.n_keep, self.marks = 0, ()
-        self.logits = np.empty(len(self.tree.columns), np.float32)
-        self.logsumexp = np.empty(len(self.tree.read_rows), np.float32)
+        self.run(self.tree, self.n_keep, self.marks)
+
+    def run(self, tree: Tree, n_keep: int, marks: tuple[int, ...]) -> None:
+        """Begin with a tree, the first one or the next of the course."""
+        self.tree, self.tasks, self.n_rounds, self.stepped = tree, None, 0, ()
+        self.n_keep, self.marks = (n_keep, marks) if tree.blocks[0] == 1 else (0, ())
+        self.logits = np.empty(len(tree.columns), np.float32)
+        self.logsumexp = np.empty(len(tree.read_rows), np.float32)
 
     def take(self, places: IntArray, reads: Reads) -> None:
-        """Put the results of some of the tree's reads in their places."""
+        """Put the results of some of the tree's reads in their places. Steps come in the tree's order."""
+        self.stepped += reads.stepped
         self.logsumexp[places] = reads.logsumexp
         sizes = np.diff(self.tree.offsets)[places]
         at = np.repeat(self.tree.offsets[places] - reads.offsets[:-1], sizes) + np.arange(len(reads.logits))
         self.logits[at] = reads.logits
 
     def restart(self, *, alone: bool) -> None:
-        """Forget all progress."""
-        self.tasks, self.n_cached, self.alone = None, 0, alone
+        """Forget all progress with this tree."""
+        self.tasks, self.stepped, self.n_rounds, self.alone = None, (), 0, alone
 
     @property
     def reads(self) -> Reads:
-        return Reads(self.logits, self.logsumexp, self.tree.offsets)
+        return Reads(self.logits, self.logsumexp, self.tree.offsets, self.stepped)
+
+    @property
+    def has_canvas(self) -> bool:
+        return bool((self.tree.blocks == WHOLE).any())
 
     @property
     def n_left(self) -> int:
@@ -144,6 +163,9 @@ class Batch:
     def split(self, results: list[Reads]) -> Iterator[tuple[Share, Reads]]:
         """Each share and its part of the units' reads."""
         for shares, reads in zip(self.shares, results, strict=True):
+            if len(shares) == 1:
+                yield shares[0], reads
+                continue
             at = 0
             for share in shares:
                 yield share, reads.part(at, at + len(share.places))
@@ -165,9 +187,11 @@ class Scheduler:
     """First come, first served, under `max_round_tokens`; a long job leaves half of a round to others. Those that wait
     for pages or for a trunk are overtaken, but never by a job that needs the pages too."""
 
-    def __init__(self, pages: Pages, max_round_tokens: int, grain: int = 1) -> None:
-        """`grain`: a root is cut in chunks at multiples of it, counted from the root's start; no more than a round."""
+    def __init__(self, pages: Pages, max_round_tokens: int, grain: int = 1, max_running: int | None = None) -> None:
+        """`grain`: a root is cut in chunks at multiples of it, counted from the root's start; no more than a round.
+        `max_running`: jobs that are under way at once (None: as many as fit)."""
         assert grain <= max_round_tokens
+        self.max_running = max_running or sys.maxsize
         self.pages = pages
         self.max_round_tokens = max_round_tokens
         self.min_chunk = min(MIN_CHUNK, -(-max_round_tokens // 4))
@@ -179,9 +203,10 @@ class Scheduler:
     def __len__(self) -> int:
         return len(self.waiting) + len(self.running)
 
-    def add(self, job: Job) -> None:
+    def add(self, job: Job, *, first: bool = False) -> None:
+        """Behind those that wait, or before them."""
         job.keys = self.pages.keys(job.tree.tokens[: job.n_keep], job.salt)
-        self.waiting.append(job)
+        self.waiting.insert(0 if first else len(self.waiting), job)
 
     def next(self) -> Batch:
         """The next round's units; none when there is nothing to do but to wait for a round under way."""
@@ -202,6 +227,8 @@ class Scheduler:
         """Bring in those that wait, in their order."""
         blocked = False
         for job in list(self.waiting):
+            if len(self.running) >= self.max_running:
+                break
             if self._is_cut(job):
                 blocked = blocked or self._blocked(job)
             if (blocked and self._is_cut(job)) or self._awaits(job, batch):
@@ -214,6 +241,7 @@ class Scheduler:
         self.aloft.remove(batch)
         for share, reads in batch.split(results):
             job = share.job
+            job.n_rounds += 1
             job.take(share.places, reads)
             if share.n_keep:
                 self.pages.keep(job.keys[: share.n_keep // self.pages.page_size], share.path, share.states)
@@ -267,7 +295,7 @@ class Scheduler:
         self._drop(share.states)
 
     def _is_cut(self, job: Job) -> bool:
-        return job.tree.n_tokens > self.max_round_tokens
+        return job.two_steps or job.tree.n_tokens > self.max_round_tokens
 
     def _blocked(self, job: Job) -> bool:
         """A job to be cut waits until the pages and states that it may need are not promised to another."""
@@ -331,9 +359,11 @@ class Scheduler:
             batch.leading.append(job)
         left = min(limit, self.max_round_tokens - batch.n_tokens)
         while job.tasks:
-            last = _fitting(job.tree, job.tasks[0], left)
+            first = job.tasks[0].first
+            held = _above_canvas(job.tree, first) if job.two_steps else 0
+            last = 0 if held else _fitting(job.tree, job.tasks[0], left)
             if not last:
-                self._chunk(job, batch, job.tasks[0], left)
+                self._chunk(job, batch, job.tasks[0], left, held or first + 1)
                 return
             left -= self._whole(job, batch, job.tasks[0], last)
 
@@ -354,12 +384,15 @@ class Scheduler:
         self._add(job, batch, part, n_rows, _Kept(n_context, *(room or (_NONE, None)), states), [])
         return n_rows
 
-    def _chunk(self, job: Job, batch: Batch, task: Task, left: int) -> None:
-        """Rows of the first root alone, into pages for all that sees them, if there is room in round, pages and
-        states. Few rows wait for the next round, unless nothing else goes into this one."""
+    def _chunk(self, job: Job, batch: Batch, task: Task, left: int, last: int) -> None:
+        """The first path, its segments before `last`, or as many rows of its first root as fit, into pages for all that
+        sees them, if there is room in round, pages and states. Few rows wait for the next round, unless nothing else
+        goes into this one."""
         assert job.tasks is not None
         n_root, n_context = int(job.tree.lengths[task.first]) - task.skip, task.path.length
-        n_rows = _cut_at(job.tree, task, min(left, n_root), self.grain)
+        n_rows = _n_rows(job.tree, task.first, last, task.skip)
+        if n_rows > left:
+            n_rows, last = _cut_at(job.tree, task, min(left, n_root), self.grain), task.first + 1
         if n_rows < (min(self.min_chunk, n_root) if batch.units else 1):
             return
         end = self.pages.take_state() if self.pages.recurrent else -1
@@ -381,7 +414,7 @@ class Scheduler:
         states = self._checkpoints(job, n_context, path.length) if end >= 0 and _leads(job.tree, task) else []
         if end >= 0:
             states.append((path.length, self.pages.hold_state(end)))
-        part = Task(path, task.first, task.first + 1, task.skip)
+        part = Task(path, task.first, last, task.skip)
         self._add(job, batch, part, n_rows, _Kept(n_context, *room, states), then)
 
     def _checkpoints(self, job: Job, first: int, last: int) -> list[tuple[int, int]]:
@@ -399,6 +432,7 @@ class Scheduler:
 
     def _add(self, job: Job, batch: Batch, task: Task, n_rows: int, kept: _Kept, then: list[Task]) -> None:
         tree, places = _cut(job.tree, task, n_rows)
+        job.is_split |= job.n_rounds > 0 and int(tree.blocks[0]) == WHOLE
         pages = np.array(task.path.pages[: -(-kept.n_context // self.pages.page_size)], np.int32)
         unit = Unit(
             tree, pages, kept.n_context, kept.slots, _forks(job.tree, task), task.skip > 0,
@@ -436,6 +470,16 @@ def _fitting(tree: Tree, task: Task, limit: int) -> int:
     return fits
 
 
+def _above_canvas(tree: Tree, first: int) -> int:
+    """Where a root leads down to a canvas, the segment behind the first path before one; 0 where it does not."""
+    if int(tree.blocks[first]) == WHOLE or not (tree.blocks[first : tree.behind[first]] == WHOLE).any():
+        return 0
+    last = first + 1
+    while last < int(tree.behind[first]) and int(tree.parents[last]) == last - 1 and int(tree.blocks[last]) != WHOLE:
+        last += 1
+    return last
+
+
 def _leads(tree: Tree, task: Task) -> bool:
     """Whether a task's first rows belong to the tree's first path, where places in the stream are positions."""
     return int(tree.starts[task.first]) == int(tree.origins[task.first])
@@ -466,7 +510,7 @@ def _forks(tree: Tree, task: Task) -> IntArray:
 def _beginning(unit: Unit, share: Share) -> object:
     """Equal for units of one tenant that keep as much, whose first roots are the same rows after the same rows, with
     forks at the same places: these decide in which order a row's keys are added up."""
-    if not share.n_keep or share.then or share.job.alone:
+    if not share.n_keep or share.then or share.job.alone or unit.tree.steps:
         return object()
     root = unit.tree.tokens[: unit.tree.lengths[0]].tobytes()
     context = (unit.n_context, unit.context.tobytes(), unit.state)
@@ -514,6 +558,7 @@ def _cut(tree: Tree, task: Task, n_rows: int) -> tuple[Tree, IntArray]:
         normalize=tree.normalize[places],
         columns=tree.columns[np.repeat(tree.offsets[places], sizes) + _ramp(sizes)],
         offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32),
+        steps=tuple((segment - first, step) for segment, step in tree.steps if first <= segment < last),
     )
     return part, places.astype(np.int32)
 

@@ -18,7 +18,7 @@ PAGE_SIZE = 16
 
 _AT_LEAST_ONE = (
     "max_round_tokens", "max_request_tokens", "max_queue", "cache_bytes", "disk_cache_bytes", "checkpoint_spacing",
-    "threads",
+    "threads", "max_model_len", "max_round_requests", "canvas_length", "max_denoising_steps",
 )  # fmt: skip
 
 
@@ -32,6 +32,10 @@ class EngineSettings:
     memory_cache_bytes of main memory, and from there to disk_cache_bytes in the directory disk_cache (None: nowhere).
     checkpoint_spacing: tokens between checkpoints of a long state, for models with recurrent layers. batch_invariant:
     every answer has the bits of its question asked alone. threads: of the CPU's. ops: op -> implementation.
+    max_model_len: tokens of a prompt with its reply (None: as many positions as the model has). max_round_requests:
+    requests under way at once (None: as many as fit). prefix_caching: whether states are kept for later requests.
+    Of diffusion models, canvas_length: rows of a canvas at most, and max_denoising_steps (None: the model's own);
+    single_pass_reads: whether a canvas is read in the round that ends its prompt, where that has room for it.
     """
 
     device: str = "auto"
@@ -47,6 +51,12 @@ class EngineSettings:
     batch_invariant: bool = False
     threads: int | None = None
     ops: Mapping[str, str] = field(default_factory=dict)
+    max_model_len: int | None = None
+    max_round_requests: int | None = None
+    prefix_caching: bool = True
+    canvas_length: int | None = None
+    max_denoising_steps: int | None = None
+    single_pass_reads: bool = True
 
     def __post_init__(self) -> None:
         for name in (*_AT_LEAST_ONE, "memory_cache_bytes"):

@@ -21,8 +21,10 @@ from ramet.layers.per_layer import PerLayer, PerLayerInputs, PerLayerPart
 from ramet.layers.run import Rotary, Run
 from ramet.layers.shape import AttentionShape, DeltaShape, DenseExpertsShape, ExpertsShape, LayerShape, MLPShape, Shape
 from ramet.ops import Linear, Ops
+from ramet.ops.head.reference import Drawn
 from ramet.ops.planning import Planner
 from ramet.round import Queries, Stream
+from ramet.tree import Step
 
 Weights = MutableMapping[str, torch.Tensor]
 
@@ -100,6 +102,16 @@ class Decoder:
             return torch.empty(0), torch.empty(0)
         return self.ops.read(hidden, self.head, stream, self.shape.softcap)
 
+    @torch.inference_mode()
+    def draw(self, hidden: torch.Tensor, step: Step) -> Drawn:
+        """A step of denoising, from the final hidden states [N, C] of its rows."""
+        uniforms = torch.from_numpy(step.uniforms).to(self.device)
+        drawn = self.ops.draw(
+            hidden, self.head, uniforms, temperature=step.temperature, n_best=step.n_best,
+            embedding=self.embedding if step.leaves_soft else None, softcap=self.shape.softcap,
+        )  # fmt: skip
+        return drawn if drawn.soft is None else replace(drawn, soft=self._scaled(drawn.soft))
+
     def sample(self) -> list[int]:
         """Layers of which every other is a repetition: a pass through these alone launches all kernels of a pass."""
         kinds: dict[object, int] = {}
@@ -131,10 +143,13 @@ class Decoder:
 
     def _embed(self, stream: Stream, soft: Soft | None) -> torch.Tensor:
         assert soft is None or self.conditioning is not None
-        x = functional.embedding(stream.tokens, self.embedding)
-        scale = self.shape.embedding_scale
-        x = x if scale == 1 else x * torch.tensor(scale, dtype=x.dtype)  # the scale is rounded as in transformers
+        x = self._scaled(functional.embedding(stream.tokens, self.embedding))
         return x if self.conditioning is None else self.conditioning(x, stream.whole, soft)
+
+    def _scaled(self, x: torch.Tensor) -> torch.Tensor:
+        """Embeddings as the layers take them."""
+        scale = self.shape.embedding_scale
+        return x if scale == 1 else x * torch.tensor(scale, dtype=x.dtype)  # rounded as in transformers
 
 
 def _fingerprint(shape: Shape, rotaries: Sequence[Rotary], weights: Weights, ops: Ops) -> str:

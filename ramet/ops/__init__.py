@@ -92,6 +92,15 @@ class Experts(Protocol):
     def __call__(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor: ...
 
 
+class Draw(Protocol):
+    """See ops/head/reference.py."""
+
+    def __call__(
+        self, hidden: torch.Tensor, vocabulary: head_reference.Vocabulary, uniforms: torch.Tensor, *,
+        temperature: float, n_best: int, embedding: torch.Tensor | None = None, softcap: float = 0.0,
+    ) -> head_reference.Drawn: ...  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Ops:
     """The functions chosen for one device, and why: `why` has a line for each operation that `choose` names."""
@@ -109,6 +118,7 @@ class Ops:
     pack: Pack
     prepare: Callable[[torch.Tensor], head_reference.Vocabulary]
     read: Callable[[torch.Tensor, head_reference.Vocabulary, Stream, float], tuple[torch.Tensor, torch.Tensor]]
+    draw: Draw
     causal_conv: Callable[[torch.Tensor, torch.Tensor, Stream, Recurrent | None], torch.Tensor]
     gated_delta: GatedDelta
     pack_experts: Callable[[torch.Tensor, torch.Tensor, str], Experts]
@@ -145,6 +155,7 @@ def choose(device: torch.device, override: Mapping[str, str] = MappingProxyType(
         attention=attention.attention, keep=attention.keep, rms_norm=norm.rms_norm,
         rotation=norm.rotation, rotate=norm.rotate, gated=norm.gated, sigmoid_mul=norm.sigmoid_mul,
         pack=linear.pack_invariant if invariant else linear.pack, prepare=head.prepare, read=head.read,
+        draw=head.draw,
         causal_conv=conv.causal_conv,
         gated_delta=gated_delta.gated_delta, pack_experts=experts.pack,
         planning=Planning(listed, processors(device), invariant), why=why,

@@ -20,6 +20,7 @@ from ramet.errors import (
     Cancelled,
     EngineFault,
     InvalidRequest,
+    NotSupported,
     Overloaded,
     Problem,
     RametError,
@@ -60,6 +61,7 @@ STATUSES: Mapping[type[RametError], tuple[int, str]] = {
     InvalidRequest: (422, "invalid_request"),
     Overloaded: (429, "overloaded"),
     Cancelled: (499, "cancelled"),
+    NotSupported: (501, "not_supported"),
     RametError: (500, "internal_error"),
     EngineFault: (503, "engine_fault"),
 }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 class Checkpoint(Protocol):
     """name: the model's, for people. model_type: transformers' word for the architecture. config: transformers' class
-    of that type, with `tie_word_embeddings` as the files need it. names: the parameters, as transformers names them;
+    of that type, with `tie_word_embeddings` as the files need it. generation: what generation_config.json holds. names: the parameters, as transformers names them;
     `lm_head.weight` is among them only if it is to be used."""
 
     name: str
     model_type: str
     config: PretrainedConfig
+    generation: Mapping[str, Any]
     names: frozenset[str]
 
     def shape(self, name: str) -> tuple[int, ...]:

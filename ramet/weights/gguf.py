@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -63,6 +64,7 @@ class GgufCheckpoint:
     def __init__(self, path: Path, name: str | None = None) -> None:
         self._file = GgufFile(path)
         self.name = name or path.stem
+        self.generation: Mapping[str, Any] = {}
         self._architecture = _architecture(self._file)
         self._sources = _sources(self._file, self._architecture)
         self.names = frozenset(self._sources)

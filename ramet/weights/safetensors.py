@@ -36,6 +36,7 @@ class SafetensorsCheckpoint:
         self.name = name or directory.resolve().name
         self.config = read_config(directory, known)
         self.model_type = str(self.config.model_type)
+        self.generation = read_json(directory / "generation_config.json")
         files = _files(directory)
         self._files = {_renamed(name): (file, name) for name, file in files.items() if not name.endswith(_COMPUTED)}
         self.names = resolve_tying(frozenset(self._files), self.tensor, self.config, str(directory))
@@ -65,7 +66,7 @@ class SafetensorsCheckpoint:
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
-        generation = read_json(self._directory / "generation_config.json").get("eos_token_id")
+        generation = self.generation.get("eos_token_id")
         configs = (self.config, self.config.get_text_config())  # a multimodal model's own may have none
         ids = [i for config in configs for i in _ids(getattr(config, "eos_token_id", None))]
         return read_tokenizer(self._directory, [*dict.fromkeys(ids), *_ids(generation)])

@@ -1,0 +1,72 @@
+"""What a request for a reply may ask, before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ramet.denoise.noise import MAX_SEED, MIN_SEED
+from ramet.denoise.settings import Denoising
+from ramet.errors import InvalidRequest
+from ramet.generation import GenerationRequest
+
+
+def check(request: GenerationRequest, settings: Denoising) -> None:
+    """Raises InvalidRequest, which names the field."""
+    _known("prompt", request.prompt, settings)
+    _known("logprob_ids", request.logprob_ids, settings)
+    if not request.prompt:
+        raise InvalidRequest("a prompt needs at least one token", field="prompt")
+    for name in ("max_tokens", "max_steps", "canvas_length"):
+        value: int | None = getattr(request, name)
+        if value is not None and value < 1:
+            raise InvalidRequest(f"must be at least 1, not {value}", field=name)
+    if request.seed is not None and not MIN_SEED <= request.seed <= MAX_SEED:
+        raise InvalidRequest(f"must be an integer of 64 bits, from {MIN_SEED} to {MAX_SEED}", field="seed")
+    if not 0 <= request.n_best <= settings.vocab_size:
+        raise InvalidRequest(f"must be from 0 to {settings.vocab_size}, not {request.n_best}", field="n_best")
+    _check_canvas(request, settings)
+    _check_constraint(request, settings)
+
+
+def width(request: GenerationRequest, settings: Denoising) -> int:
+    """Rows of a canvas of the request."""
+    return settings.canvas_length if request.canvas_length is None else request.canvas_length
+
+
+def n_steps(request: GenerationRequest, settings: Denoising) -> int:
+    """What a canvas of the request takes at most."""
+    return settings.max_steps if request.max_steps is None else min(request.max_steps, settings.max_steps)
+
+
+def _check_canvas(request: GenerationRequest, settings: Denoising) -> None:
+    w, seed = width(request, settings), request.seed_canvas
+    if w > settings.canvas_length:
+        raise InvalidRequest(f"a canvas has {settings.canvas_length} tokens at most, not {w}", field="canvas_length")
+    if seed is not None:
+        _known("seed_canvas", seed, settings)
+        if len(seed) != w:
+            raise InvalidRequest(f"must be as long as the canvas, {w} tokens, not {len(seed)}", field="seed_canvas")
+    if request.pinned and seed is None:
+        raise InvalidRequest("what is pinned is of a seed_canvas, and there is none", field="pinned")
+    outside = next((place for place in request.pinned if not 0 <= place < w), None)
+    if outside is not None:
+        raise InvalidRequest(f"places run from 0 to {w - 1}; {outside} lies outside the canvas", field="pinned")
+
+
+def _check_constraint(request: GenerationRequest, settings: Denoising) -> None:
+    if not request.constrained:
+        return
+    if not request.logprob_ids:
+        raise InvalidRequest("logprob_ids are what may be drawn, and there are none", field="constrained")
+    if n_steps(request, settings) > 1:
+        raise InvalidRequest(
+            "what is drawn from logprob_ids alone takes one step: set max_steps to 1 (later steps would be "
+            "conditioned on the whole vocabulary)",
+            field="constrained",
+        )
+
+
+def _known(field: str, ids: Sequence[int], settings: Denoising) -> None:
+    unknown = next((i for i in ids if not 0 <= i < settings.vocab_size), None)
+    if unknown is not None:
+        raise InvalidRequest(f"ids run from 0 to {settings.vocab_size - 1}; {unknown} is none", field=field)

@@ -1,0 +1,96 @@
+"""Writing: a reply, canvas by canvas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+import numpy as np
+
+from ramet.denoise.check import check, n_steps, width
+from ramet.denoise.draft import Draft
+from ramet.denoise.noise import Noise
+from ramet.denoise.readout import Readout
+from ramet.denoise.settings import Denoising
+from ramet.generation import Finish, GenerationRequest, Piece
+from ramet.tree import WHOLE, IntArray, Reads, Segment, Tree
+
+
+class Writing:
+    """The course of a request's reply: below the prompt and all finished canvases, one more is denoised.
+
+    A step's tree has two segments, the trunk and the canvas. The first step of a canvas is the pass in which the
+    canvas before it is encoded, as the prompt is with the first. `on_piece` gets each finished canvas, as soon as
+    it is. Raises InvalidRequest before anything is run.
+    """
+
+    def __init__(self, request: GenerationRequest, settings: Denoising, on_piece: Callable[[Piece], None]) -> None:
+        check(request, settings)
+        self._request, self._settings, self._on_piece = request, settings, on_piece
+        self._width, self._n_steps = width(request, settings), n_steps(request, settings)
+        self._trunk = np.array(request.prompt, np.int32)
+        self._noise = Noise.of(request.seed, self._trunk)
+        self._n_left = _n_tokens(request, settings)  # positions that may still be emitted
+        self._numbers = count()
+        self._readout = Readout.of(request)
+        seed = request.seed_canvas
+        self._draft = self._begin(None if seed is None else np.array(seed, np.int32), request.pinned)
+
+    @property
+    def max_position(self) -> int:
+        """One more than the highest position that any of its trees may have: also the rows of the largest."""
+        n_canvases = -(-self._n_left // self._width)
+        return len(self._trunk) + n_canvases * self._width
+
+    def tree(self) -> Tree:
+        """The trunk, and below it the canvas with its step."""
+        n_rows = self._n_rows()
+        step = None
+        if not self._request.constrained:
+            n_best = max(1, self._request.n_best) if self._draft.may_end else 1
+            step = self._draft.step(n_rows=n_rows, n_best=n_best)
+        reads = self._readout.reads(n_rows) if self._draft.may_end else ()
+        return Tree.of([Segment(self._trunk), Segment(self._draft.tokens, 0, WHOLE, reads, step)])
+
+    def take(self, reads: Reads) -> bool:
+        """The results of a step; True when the reply has ended."""
+        stepped = self._readout.stepped(reads)
+        if not self._draft.take(stepped):
+            return False
+        best = stepped.best[:, 0]
+        n, finish = self._end_of(best)
+        self._on_piece(Piece(self._readout.positions(reads, stepped, n), self._draft.n_taken, finish))
+        if finish is not None:
+            return True
+        self._n_left -= n
+        self._trunk = np.concatenate([self._trunk, best])
+        self._draft = self._begin()
+        return False
+
+    def _begin(self, tokens: IntArray | None = None, pinned: tuple[int, ...] = ()) -> Draft:
+        number = next(self._numbers)
+        return Draft(
+            self._settings, self._noise, number,
+            width=self._width, n_steps=self._n_steps, tokens=tokens, pinned=pinned,
+        )  # fmt: skip
+
+    def _n_rows(self) -> int:
+        """Rows that are read in this step: all, unless it ends the reply, whatever it returns."""
+        return min(self._n_left, self._width) if self._n_steps == 1 else self._width
+
+    def _end_of(self, best: IntArray) -> tuple[int, Finish | None]:
+        """How many positions of a finished canvas are emitted: up to the first that ends the reply, itself included."""
+        n = min(self._n_left, len(best))
+        if not (self._request.ignore_eos or self._request.read_only):
+            ends = np.flatnonzero(np.isin(best[:n], list(self._settings.eos)))
+            if len(ends):
+                return int(ends[0]) + 1, "stop"
+        return n, "length" if n == self._n_left else None
+
+
+def _n_tokens(request: GenerationRequest, settings: Denoising) -> int:
+    """What is emitted at most."""
+    if not request.read_only:
+        return settings.max_new_tokens if request.max_tokens is None else request.max_tokens
+    w = width(request, settings)
+    return w if request.max_tokens is None else min(request.max_tokens, w)

@@ -1,0 +1,47 @@
+"""Noise: random numbers by what they are for, so that a request draws the same ones whatever shares its rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+import numpy.typing as npt
+
+from ramet.tree import FloatArray, IntArray
+
+MIN_SEED, MAX_SEED = -(1 << 63), (1 << 63) - 1
+_IDS, _UNIFORMS = range(2)
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Numbers that depend on a request's key of 128 bits, the number of its canvas, of the canvas' step and of the
+    row alone: Philox counts to each of them."""
+
+    key: int
+
+    @classmethod
+    def of(cls, seed: int | None, prompt: IntArray) -> Noise:
+        """By a seed of MIN_SEED .. MAX_SEED; None: by the prompt's ids [P]."""
+        if seed is None:
+            return cls(_key(b"prompt", prompt.astype("<i4").tobytes()))
+        return cls(_key(b"seed", seed.to_bytes(8, "little", signed=True)))
+
+    def ids(self, canvas: int, step: int, n: int, vocab_size: int) -> IntArray:
+        """[n] ids, each as likely: what the rows of a canvas hold before a step."""
+        high = self._words(_IDS, canvas, step, n) >> np.uint64(32)
+        return (high * np.uint64(vocab_size) >> np.uint64(32)).astype(np.int32)
+
+    def uniforms(self, canvas: int, step: int, n: int) -> FloatArray:
+        """[n] in [0, 1): what the rows of a canvas draw by in a step."""
+        high = self._words(_UNIFORMS, canvas, step, n) >> np.uint64(40)
+        return high.astype(np.float32) * np.float32(2.0**-24)
+
+    def _words(self, use: int, canvas: int, step: int, n: int) -> npt.NDArray[np.uint64]:
+        """[n] of 64 bits; the first word of the counter is the rows'."""
+        return np.random.Philox(key=self.key, counter=np.array([0, use, step, canvas], np.uint64)).random_raw(n)
+
+
+def _key(*parts: bytes) -> int:
+    return int.from_bytes(sha256(b"".join(parts)).digest()[:16], "little")

@@ -1,0 +1,104 @@
+"""Writer: whole replies of an engine, canvas by canvas, beside other work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+import pytest
+import tiny
+from numpy.random import default_rng
+
+from ramet.engine.engine import Engine
+from ramet.errors import InvalidRequest, NotSupported, RequestTooLong
+from ramet.generation import Generation, GenerationRequest, Piece
+from tests import diffusion_gemma_oracle as oracle
+
+SETTINGS = {"device": "cpu", "dtype": "float32", "cache_bytes": 1 << 22, "batch_invariant": True}
+PROMPT = tuple(default_rng(0).integers(0, 40, 30).tolist())
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine.load(oracle.saved("plain"), max_denoising_steps=4, **SETTINGS) as made:
+        yield made
+
+
+async def streamed(engine: Engine, request: GenerationRequest) -> list[Piece]:
+    return [piece async for piece in engine.writer.stream(request)]
+
+
+def asked(**more: object) -> GenerationRequest:
+    return GenerationRequest(PROMPT, **{"max_tokens": 40, "ignore_eos": True} | more)  # type: ignore[arg-type]
+
+
+def test_a_reply_whole_awaited_and_streamed(engine: Engine) -> None:
+    whole = engine.writer.generate(asked(n_best=2))
+    assert (len(whole.tokens), whole.finish, whole.n_canvases) == (40, "length", 3)
+    assert whole.n_canvases <= whole.n_steps <= 12
+    pieces = asyncio.run(streamed(engine, asked(n_best=2)))
+    assert [len(piece.positions) for piece in pieces] == [16, 16, 8]
+    again = asyncio.run(engine.writer.generate_async(asked(n_best=2)))
+    joined = Generation.of(pieces, n_prompt=30, n_cached=again.n_cached)
+    assert joined == again
+    assert again.positions == whole.positions
+    assert (whole.n_cached, again.n_cached) == (0, 16)
+
+
+def test_replies_do_not_depend_on_their_neighbours(engine: Engine) -> None:
+    requests = [asked(seed=seed, max_tokens=n) for seed, n in enumerate([1, 16, 17, 40, 5, 33])]
+    alone = [engine.writer.generate(request).tokens for request in requests]
+
+    async def together() -> Sequence[Generation]:
+        return await asyncio.gather(*map(engine.writer.generate_async, [*requests, *requests]))
+
+    assert [found.tokens for found in asyncio.run(together())] == alone * 2
+    assert engine.writer.generate(asked(seed=0)).tokens != engine.writer.generate(asked(seed=1)).tokens
+
+
+def test_without_prefix_caching_nothing_is_found_again() -> None:
+    with Engine.load(oracle.saved("plain"), max_denoising_steps=2, prefix_caching=False, **SETTINGS) as engine:
+        first, second = (engine.writer.generate(asked()) for _ in range(2))
+        assert (first.n_cached, second.n_cached) == (0, 0)
+        assert first.tokens == second.tokens
+
+
+def test_whoever_leaves_frees_the_pages(engine: Engine) -> None:
+    async def leave() -> None:
+        stream = engine.writer.stream(asked(max_tokens=400))
+        await anext(stream)
+        await stream.aclose()  # type: ignore[attr-defined]
+        while engine.stats()["open_requests"]:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(leave())
+    assert len(engine.writer.generate(asked()).tokens) == 40
+    assert engine.stats()["pages_free"] + engine.stats()["pages_indexed"] == engine.stats()["pages"]
+
+
+def test_errors_come_before_any_work(engine: Engine) -> None:
+    rounds = engine.stats()["rounds_total"]
+    with pytest.raises(InvalidRequest) as caught:
+        engine.writer.generate(asked(canvas_length=17))
+    assert caught.value.field == "canvas_length"
+    with pytest.raises(RequestTooLong, match="lower max_tokens"):
+        asyncio.run(streamed(engine, asked(max_tokens=2019)))
+    with pytest.raises(RequestTooLong):
+        engine.writer.generate(GenerationRequest(PROMPT * 100))
+    assert engine.stats()["rounds_total"] == rounds
+
+
+def test_an_open_length_ends_where_the_model_does() -> None:
+    with Engine.load(oracle.saved("plain"), max_denoising_steps=1, max_model_len=50, **SETTINGS) as engine:
+        assert len(engine.writer.generate(asked(max_tokens=None)).tokens) == 20
+        assert len(engine.writer.generate(asked(read_only=True)).tokens) == 16
+
+
+def test_models_that_decide_alone_say_so() -> None:
+    with Engine.load(tiny.llama(), device="cpu", dtype="float32") as engine, pytest.raises(NotSupported):
+        _ = engine.writer
+
+
+def test_canvases_are_no_wider_than_the_models() -> None:
+    with pytest.raises(InvalidRequest, match="16 rows"):
+        Engine.load(oracle.saved("plain"), canvas_length=17, **SETTINGS)
