@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ramet.generation import Finish
-from ramet.server.openai.reply import Tally
+from ramet.server.openai.tally import Tally
 
 
 class _Answer(BaseModel):

@@ -9,12 +9,16 @@ from typing import Any
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from ramet.errors import InvalidRequest, Problem, RametError, RequestError, RequestTooLong, UnknownModel
+from ramet.errors import (
+    InvalidRequest,
+    NotSupported,
+    Problem,
+    RametError,
+    RequestError,
+    RequestTooLong,
+    UnknownModel,
+)
 from ramet.server.errors import MalformedBody, Unauthenticated, headers_of, printable, status_of
-
-
-class CannotWrite(UnknownModel):
-    """The model that is served answers decisions, and writes no text."""
 
 
 class ErrorDetail(BaseModel):
@@ -46,7 +50,8 @@ def render(error: RametError, places: Mapping[str, str] | None = None) -> Respon
     """The response for an error; `places` maps the engine's fields to the request's."""
     status, body = described(error, places or {})
     content = json.dumps(body, ensure_ascii=False).encode()
-    return Response(content, status, headers_of(error), media_type="application/json")
+    headers = headers_of(error) | ({"x-should-retry": "false"} if isinstance(error, NotSupported) else {})
+    return Response(content, status, headers, media_type="application/json")
 
 
 def described(error: RametError, places: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
@@ -68,7 +73,7 @@ def _told(problem: Problem, param: str | None) -> str:
 
 
 def _param(error: RametError, places: Mapping[str, str]) -> str | None:
-    if isinstance(error, UnknownModel):
+    if isinstance(error, (UnknownModel, NotSupported)):
         return "model"
     if not isinstance(error, RequestError):
         return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ramet.generation import Finish, Piece, Position
 from ramet.server.openai.request import TextRequest
+from ramet.server.openai.tally import Tally
 from ramet.text.stream import TextStream
 from ramet.text.tokenizer import Tokenizer
 
@@ -26,17 +27,6 @@ class Delta:
             self.text + other.text, self.positions + other.positions, self.offsets + other.offsets,
             other.finish, other.reason,
         )  # fmt: skip
-
-
-@dataclass
-class Tally:
-    """What a reply took. n_cached of the n_prompt tokens were not computed again."""
-
-    n_prompt: int
-    n_cached: int = 0
-    n_tokens: int = 0
-    n_steps: int = 0
-    n_canvases: int = 0
 
 
 @dataclass
@@ -60,7 +50,8 @@ class Reply:
         self.tally.n_steps += piece.n_steps
         self.tally.n_canvases += 1
         self.tally.n_cached = max(self.tally.n_cached, piece.n_cached)
-        texts, offsets, reason = [], [], None
+        texts, offsets = list[str](), list[int]()
+        reason: str | int | None = None
         for position in piece.positions:
             offsets.append(self.stream.n_characters)
             if position.token in self.ends:
@@ -72,7 +63,6 @@ class Reply:
         self.tally.n_tokens += len(offsets)
         if reason is not None or piece.finish is not None or self.stream.stopped is not None:
             texts.append(self.stream.finish())
-            stopped = reason if reason is not None else self.stream.stopped
-            self.finish = "stop" if stopped is not None else piece.finish
-            reason = stopped
+            reason = self.stream.stopped if reason is None else reason
+            self.finish = piece.finish if reason is None else "stop"
         return Delta("".join(texts), piece.positions[: len(offsets)], tuple(offsets), self.finish, reason)
