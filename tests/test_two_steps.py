@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,22 +45,22 @@ def read(engine: Engine, n_prompt: int, n_canvas: int = 7, seed: int = 0) -> Flo
     )
 
 
-def counted(engine: Engine, ask: Callable[[], object]) -> tuple[float, float, float]:
-    """Rounds, reads in two steps, and those of them that fell back, while something is asked."""
+def counted(engine: Engine, ask: Callable[[], Any]) -> tuple[tuple[float, ...], Any]:
+    """Rounds, reads in two steps, and those of them that fell back, while something is asked; and the answer."""
     names = ("rounds_total", "two_step_reads_total", "read_fallbacks_total")
     before = engine.stats()
-    ask()
+    answer = ask()
     after = engine.stats()
-    return tuple(after[name] - before[name] for name in names)  # type: ignore[return-value]
+    return tuple(after[name] - before[name] for name in names), answer
 
 
 @pytest.mark.parametrize("invariant", [False, True])
 @pytest.mark.parametrize("n_prompt", [1, 16, 40, 45])
 def test_off_and_on_agree(load: Load, n_prompt: int, invariant: bool) -> None:
     one, two = (load(single_pass_reads=single, batch_invariant=invariant) for single in (True, False))
-    found: list[FloatArray] = []
-    assert counted(one, lambda: found.append(read(one, n_prompt))) == (1, 0, 0)
-    assert counted(two, lambda: found.append(read(two, n_prompt))) == (2, 1, 0)
+    (first, *found), (second, *others) = (counted(engine, partial(read, engine, n_prompt)) for engine in (one, two))
+    assert (first, second) == ((1, 0, 0), (2, 1, 0))
+    found += others
     np.testing.assert_allclose(*found, rtol=0, atol=1e-4)
     assert not invariant or np.array_equal(*found)
 
@@ -67,10 +68,9 @@ def test_off_and_on_agree(load: Load, n_prompt: int, invariant: bool) -> None:
 def test_a_question_takes_one_round_or_two(load: Load) -> None:
     one, two = load(), load(single_pass_reads=False)
     asked = {name: QUESTIONS[name] for name in ("who",)}
-    answers = []
-    assert counted(one, lambda: answers.append(one.decide(state="All is well.", questions=asked))) == (1, 0, 0)
-    assert counted(two, lambda: answers.append(two.decide(state="All is well.", questions=asked))) == (2, 1, 0)
-    first, second = (answer["who"].probabilities for answer in answers)  # type: ignore[union-attr]
+    found = [counted(engine, partial(engine.decide, state="All is well.", questions=asked)) for engine in (one, two)]
+    assert [counts for counts, _ in found] == [(1, 0, 0), (2, 1, 0)]
+    first, second = (answer["who"].probabilities for _, answer in found)
     assert second == pytest.approx(first, abs=1e-5)
     many = [engine.decide(state="All is well.", questions=QUESTIONS) for engine in (one, two)]
     assert many[1]["fine"].noul == pytest.approx(many[0]["fine"].noul, abs=1e-5)  # type: ignore[union-attr]
@@ -79,17 +79,17 @@ def test_a_question_takes_one_round_or_two(load: Load) -> None:
 def test_falls_back_where_prompt_and_canvas_exceed_the_budget(load: Load) -> None:
     engine, alone = load(max_round_tokens=48), load()
     for n_prompt, counts in ((41, (1, 0, 0)), (42, (2, 1, 1)), (48, (2, 1, 1)), (89, (2, 0, 0)), (90, (3, 1, 1))):
-        found: list[FloatArray] = []
-        assert counted(engine, lambda n=n_prompt: found.append(read(engine, n))) == counts, n_prompt
-        np.testing.assert_allclose(found[0], read(alone, n_prompt), rtol=0, atol=1e-4)
+        told, found = counted(engine, partial(read, engine, n_prompt))
+        assert told == counts, n_prompt
+        np.testing.assert_allclose(found, read(alone, n_prompt), rtol=0, atol=1e-4)
 
 
 def test_falls_back_where_prompt_and_canvas_exceed_the_length(load: Load) -> None:
     engine, alone = load(max_model_len=40), load()
     for n_prompt, counts in ((33, (1, 0, 0)), (34, (2, 1, 1)), (40, (2, 1, 1))):
-        found: list[FloatArray] = []
-        assert counted(engine, lambda n=n_prompt: found.append(read(engine, n))) == counts, n_prompt
-        np.testing.assert_allclose(found[0], read(alone, n_prompt), rtol=0, atol=1e-4)
+        told, found = counted(engine, partial(read, engine, n_prompt))
+        assert told == counts, n_prompt
+        np.testing.assert_allclose(found, read(alone, n_prompt), rtol=0, atol=1e-4)
     with pytest.raises(RequestTooLong, match="41 tokens; the model takes 40"):
         read(engine, 41)
 

@@ -54,7 +54,7 @@ class Writer:
 
         job = self._start(request, hand)
         future = job.future
-        future.add_done_callback(lambda _: loop.is_closed() or hand(None))
+        future.add_done_callback(lambda _: None if loop.is_closed() else hand(None))
         try:
             while (piece := await arrived.get()) is not None:
                 yield replace(piece, n_cached=job.n_resumed or 0)

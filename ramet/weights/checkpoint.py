@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 class Checkpoint(Protocol):
     """name: the model's, for people. model_type: transformers' word for the architecture. config: transformers' class
-    of that type, with `tie_word_embeddings` as the files need it. generation: what generation_config.json holds. names: the parameters, as transformers names them;
-    `lm_head.weight` is among them only if it is to be used."""
+    of that type, with `tie_word_embeddings` as the files need it. generation: what generation_config.json holds. names:
+    the parameters, as transformers names them; `lm_head.weight` is among them only if it is to be used."""
 
     name: str
     model_type: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ class SafetensorsCheckpoint:
         self.name = name or directory.resolve().name
         self.config = read_config(directory, known)
         self.model_type = str(self.config.model_type)
-        self.generation = read_json(directory / "generation_config.json")
+        self.generation: Mapping[str, Any] = read_json(directory / "generation_config.json")
         files = _files(directory)
         self._files = {_renamed(name): (file, name) for name, file in files.items() if not name.endswith(_COMPUTED)}
         self.names = resolve_tying(frozenset(self._files), self.tensor, self.config, str(directory))

@@ -6,6 +6,7 @@ from ctypes import c_float
 
 import torch
 
+from ramet.ops.head import reference
 from ramet.ops.head.reference import Vocabulary, capped
 from ramet.ops.linear.reference import PlainLinear
 from ramet.ops.linear.tiles import TiledLinear
@@ -14,6 +15,8 @@ from ramet.round import Stream
 
 _CHUNK = 8192  # entries of the vocabulary multiplied at a time on the plain path
 _GATHERED = 4096  # columns gathered at a time there
+
+draw = reference.draw  # plain torch everywhere
 
 
 def prepare(weight: torch.Tensor) -> Vocabulary:

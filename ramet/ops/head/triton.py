@@ -14,9 +14,12 @@ import torch
 import triton
 import triton.language as tl
 
+from ramet.ops.head import reference
 from ramet.ops.head.reference import Vocabulary
 from ramet.round import Capacity, Round, Stream
 from ramet.tree import IntArray
+
+draw = reference.draw  # plain torch everywhere
 
 
 def prepare(weight: torch.Tensor) -> Vocabulary:
