@@ -22,7 +22,7 @@ class PromptDetails(_Answer):
     cached_tokens: int
 
 
-class Usage(_Answer):
+class TextUsage(_Answer):
     """Tokens, and what it took to denoise them, of all replies together."""
 
     prompt_tokens: int
@@ -33,7 +33,7 @@ class Usage(_Answer):
     x_canvases: int
 
     @classmethod
-    def of(cls, tallies: Sequence[Tally]) -> Usage:
+    def of(cls, tallies: Sequence[Tally]) -> TextUsage:
         n_prompt, n_tokens = (sum(getattr(t, name) for t in tallies) for name in ("n_prompt", "n_tokens"))
         return cls(
             prompt_tokens=n_prompt,
@@ -115,7 +115,7 @@ class ChatCompletion(_Answer):
     created: int
     model: str
     choices: list[ChatChoice]
-    usage: Usage
+    usage: TextUsage
 
 
 class ChatChunk(_Answer):
@@ -126,7 +126,7 @@ class ChatChunk(_Answer):
     created: int
     model: str
     choices: list[ChatChunkChoice]
-    usage: Usage | None = _WHERE_KNOWN
+    usage: TextUsage | None = _WHERE_KNOWN
 
 
 class Completion(_Answer):
@@ -137,4 +137,4 @@ class Completion(_Answer):
     created: int
     model: str
     choices: list[CompletionChoice]
-    usage: Usage | None = _WHERE_KNOWN
+    usage: TextUsage | None = _WHERE_KNOWN

@@ -11,7 +11,7 @@ from ramet.server.openai.answer import (
     ChatCompletion,
     Message,
     MessageDelta,
-    Usage,
+    TextUsage,
 )
 from ramet.server.openai.logprobs import chat_logprobs
 from ramet.server.openai.reply import Delta
@@ -30,7 +30,7 @@ class Chat(TextRoute[ChatRequest]):
     answer = ChatCompletion
 
     def whole(
-        self, head: Head, writing: Writing[ChatRequest], replies: Sequence[Delta], usage: Usage
+        self, head: Head, writing: Writing[ChatRequest], replies: Sequence[Delta], usage: TextUsage
     ) -> ChatCompletion:
         choices = [
             ChatChoice(
@@ -57,5 +57,5 @@ class Chat(TextRoute[ChatRequest]):
         opening = [ChatChunkChoice(index=index, delta=MessageDelta(role="assistant", content=""))] if first else []
         return [ChatChunk(**head.fields(), choices=[choice]) for choice in (*opening, told)]
 
-    def last(self, head: Head, usage: Usage) -> ChatChunk:
+    def last(self, head: Head, usage: TextUsage) -> ChatChunk:
         return ChatChunk(**head.fields(), choices=[], usage=usage)

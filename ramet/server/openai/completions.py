@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ramet.server.openai.answer import Completion, CompletionChoice, Usage
+from ramet.server.openai.answer import Completion, CompletionChoice, TextUsage
 from ramet.server.openai.logprobs import completion_logprobs
 from ramet.server.openai.reply import Delta
 from ramet.server.openai.request import CompletionRequest
@@ -22,7 +22,7 @@ class Completions(TextRoute[CompletionRequest]):
     answer = Completion
 
     def whole(
-        self, head: Head, writing: Writing[CompletionRequest], replies: Sequence[Delta], usage: Usage
+        self, head: Head, writing: Writing[CompletionRequest], replies: Sequence[Delta], usage: TextUsage
     ) -> Completion:
         choices = [_choice(writing, i, reply) for i, reply in enumerate(replies)]
         return Completion(**head.fields(), choices=choices, usage=usage)
@@ -32,7 +32,7 @@ class Completions(TextRoute[CompletionRequest]):
     ) -> Sequence[Completion]:
         return [Completion(**head.fields(), choices=[_choice(writing, index, delta)])]
 
-    def last(self, head: Head, usage: Usage) -> Completion:
+    def last(self, head: Head, usage: TextUsage) -> Completion:
         return Completion(**head.fields(), choices=[], usage=usage)
 
 

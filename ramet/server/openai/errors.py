@@ -21,7 +21,7 @@ from ramet.errors import (
 from ramet.server.errors import MalformedBody, Unauthenticated, headers_of, printable, status_of
 
 
-class ErrorDetail(BaseModel):
+class OpenAIErrorDetail(BaseModel):
     """What went wrong, in words and as a code, and which parameter is to be mended, where it is one."""
 
     message: str
@@ -30,10 +30,10 @@ class ErrorDetail(BaseModel):
     code: str | None = None
 
 
-class ErrorBody(BaseModel):
+class OpenAIErrorBody(BaseModel):
     """Body of every error of these routes, and data of the event that ends a stream early."""
 
-    error: ErrorDetail
+    error: OpenAIErrorDetail
 
 
 STATUSES: Mapping[type[RametError], tuple[int, str | None]] = {  # where they differ from those of the other routes
@@ -63,13 +63,20 @@ def described(error: RametError, places: Mapping[str, str]) -> tuple[int, dict[s
         code = problems[0].code
         message = "; ".join(_told(problem, param if error.field else None) for problem in problems[:MAX_SHOWN])
         message += f"; and {len(problems) - MAX_SHOWN} more" if len(problems) > MAX_SHOWN else ""
-    detail = ErrorDetail(message=printable(message), type=_type(status), param=param, code=code)
+    detail = OpenAIErrorDetail(message=printable(message), type=_type(status), param=param, code=code)
     return status, {"error": detail.model_dump()}
 
 
 def _told(problem: Problem, param: str | None) -> str:
-    place = ".".join(map(str, problem.loc)) or param
+    place = _place(problem) or param
     return f"{place}: {problem.message}" if place else problem.message
+
+
+def _place(problem: Problem) -> str | None:
+    """The path of a field; none for a place in a body that is no JSON."""
+    if not problem.loc or isinstance(problem.loc[0], int):
+        return None
+    return ".".join(map(str, problem.loc))
 
 
 def _param(error: RametError, places: Mapping[str, str]) -> str | None:
@@ -78,8 +85,8 @@ def _param(error: RametError, places: Mapping[str, str]) -> str | None:
     if not isinstance(error, RequestError):
         return None
     field = error.field
-    if field is None and isinstance(error, InvalidRequest) and error.problems:
-        field = ".".join(map(str, error.problems[0].loc)) or None
+    if isinstance(error, InvalidRequest) and error.problems:
+        field = _place(error.problems[0])
     return None if field is None else printable(places.get(field, field))
 
 

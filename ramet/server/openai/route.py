@@ -19,8 +19,8 @@ from ramet.server.asked import asked
 from ramet.server.authentication import Authentication
 from ramet.server.metrics import Metrics
 from ramet.server.models import Models
-from ramet.server.openai.answer import Usage
-from ramet.server.openai.errors import ErrorBody, render
+from ramet.server.openai.answer import TextUsage
+from ramet.server.openai.errors import OpenAIErrorBody, render
 from ramet.server.openai.events import DONE, Events, event
 from ramet.server.openai.reply import Delta
 from ramet.server.openai.writing import R, Writing
@@ -72,7 +72,7 @@ class TextRoute(ABC, Generic[R]):
 
     def route(self, guard: Authentication) -> PlainRoute:
         errors: dict[int | str, dict[str, Any]] = {
-            status: {"model": ErrorBody, "description": words} for status, words in _ERRORS.items()
+            status: {"model": OpenAIErrorBody, "description": words} for status, words in _ERRORS.items()
         }
         body = {"schema": {"$ref": f"#/components/schemas/{self.request.__name__}"}}
         return PlainRoute(
@@ -114,7 +114,7 @@ class TextRoute(ABC, Generic[R]):
             replies = await unless_gone(request, writing.whole())
         finally:
             self._metrics.count_text(writing.tallies)
-        whole = self.whole(head, writing, replies, Usage.of(writing.tallies))
+        whole = self.whole(head, writing, replies, TextUsage.of(writing.tallies))
         return Response(whole.model_dump_json(), media_type="application/json")
 
     async def _events(self, head: Head, writing: Writing[R]) -> AsyncGenerator[bytes, None]:
@@ -129,11 +129,11 @@ class TextRoute(ABC, Generic[R]):
         finally:
             self._metrics.count_text(writing.tallies)
         if options is not None and options.include_usage:
-            yield event(self.last(head, Usage.of(writing.tallies)).model_dump_json())
+            yield event(self.last(head, TextUsage.of(writing.tallies)).model_dump_json())
         yield DONE
 
     @abstractmethod
-    def whole(self, head: Head, writing: Writing[R], replies: Sequence[Delta], usage: Usage) -> BaseModel:
+    def whole(self, head: Head, writing: Writing[R], replies: Sequence[Delta], usage: TextUsage) -> BaseModel:
         """The answer that is sent at once."""
 
     @abstractmethod
@@ -141,5 +141,5 @@ class TextRoute(ABC, Generic[R]):
         """The events of what has come of a reply."""
 
     @abstractmethod
-    def last(self, head: Head, usage: Usage) -> BaseModel:
+    def last(self, head: Head, usage: TextUsage) -> BaseModel:
         """The event that tells the usage."""
