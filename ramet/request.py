@@ -309,6 +309,7 @@ def invalid(error: ValidationError) -> InvalidRequest:
     return InvalidRequest(first.message + more, field=".".join(map(str, first.loc)) or None, problems=problems)
 
 
+_WHERE_CANVASES: Any = Field(default=None, exclude_if=lambda value: value is None)
 _WHERE_SAMPLED: Any = Field(default=None, exclude_if=lambda value: value is None)
 
 
@@ -351,6 +352,8 @@ class Usage(BaseModel):
     input_tokens: int  # each token of the tree once
     output_tokens: int  # one a question
     x_cached_tokens: int = 0  # of the input tokens, those that were not computed again
+    x_engine_steps: int | None = _WHERE_CANVASES  # rounds that computed a part of it
+    x_fell_back: bool | None = _WHERE_CANVASES  # a canvas had no room in the round that ended its prompt
 
 
 class Timing(BaseModel):

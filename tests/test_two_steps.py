@@ -70,6 +70,7 @@ def test_a_question_takes_one_round_or_two(load: Load) -> None:
     asked = {name: QUESTIONS[name] for name in ("who",)}
     found = [counted(engine, partial(engine.decide, state="All is well.", questions=asked)) for engine in (one, two)]
     assert [counts for counts, _ in found] == [(1, 0, 0), (2, 1, 0)]
+    assert [(a.usage.x_engine_steps, a.usage.x_fell_back) for _, a in found] == [(1, False), (2, False)]
     first, second = (answer["who"].probabilities for _, answer in found)
     assert second == pytest.approx(first, abs=1e-5)
     many = [engine.decide(state="All is well.", questions=QUESTIONS) for engine in (one, two)]

@@ -383,8 +383,10 @@ class Engine:
     def _count(self, job: Job) -> None:
         """A canvas that is read in one step of its own."""
         if job.has_canvas and (job.course is None or job.n_resumed is None):
-            fell = job.is_split and self.settings.single_pass_reads
-            self._counts.update(canvas_reads=1, two_step_reads=job.is_split, read_fallbacks=fell)
+            self._counts.update(canvas_reads=1, two_step_reads=job.is_split, read_fallbacks=self._fell_back(job))
+
+    def _fell_back(self, job: Job) -> bool:
+        return job.is_split and self.settings.single_pass_reads
 
     def _proceed(self, job: Job, course: Course) -> None:
         """The next tree of a course goes before those that wait; what is wrong with it is told to its caller alone."""
@@ -447,6 +449,8 @@ class Engine:
     def _decision(self, plan: Plan, job: Job, reads: Reads, started: float) -> Decision:
         now = time.perf_counter()
         usage = Usage(input_tokens=plan.tree.n_tokens, output_tokens=plan.n_questions, x_cached_tokens=job.n_cached)
+        if job.has_canvas:
+            usage.x_engine_steps, usage.x_fell_back = job.n_rounds, self._fell_back(job)
         timing = Timing(
             plan_ms=(job.queued_at - started) * 1e3,
             queue_ms=(job.started_at - job.queued_at) * 1e3,

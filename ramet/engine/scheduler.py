@@ -60,7 +60,8 @@ class Job:
     alone: bool = False
     n_cached: int = 0  # rows of this tree that were found in pages
     n_resumed: int | None = None  # n_cached of the first tree of a course, once it is complete
-    n_rounds: int = 0  # of this tree
+    n_rounds: int = 0
+    is_begun: bool = False  # a part of this tree is computed
     is_split: bool = False  # a canvas was read in a later round than what it follows
     tasks: list[Task] | None = None  # None: not started
     queued_at: float = field(default_factory=time.perf_counter)
@@ -76,7 +77,7 @@ class Job:
 
     def run(self, tree: Tree, n_keep: int, marks: tuple[int, ...]) -> None:
         """Begin with a tree, the first one or the next of the course."""
-        self.tree, self.tasks, self.n_rounds, self.stepped = tree, None, 0, ()
+        self.tree, self.tasks, self.is_begun, self.stepped = tree, None, False, ()
         self.n_keep, self.marks = (n_keep, marks) if tree.blocks[0] == 1 else (0, ())
         self.logits = np.empty(len(tree.columns), np.float32)
         self.logsumexp = np.empty(len(tree.read_rows), np.float32)
@@ -91,7 +92,7 @@ class Job:
 
     def restart(self, *, alone: bool) -> None:
         """Forget all progress with this tree."""
-        self.tasks, self.stepped, self.n_rounds, self.alone = None, (), 0, alone
+        self.tasks, self.stepped, self.is_begun, self.alone = None, (), False, alone
 
     @property
     def reads(self) -> Reads:
@@ -241,13 +242,15 @@ class Scheduler:
         self.aloft.remove(batch)
         for share, reads in batch.split(results):
             job = share.job
-            job.n_rounds += 1
+            job.is_begun = True
             job.take(share.places, reads)
             if share.n_keep:
                 self.pages.keep(job.keys[: share.n_keep // self.pages.page_size], share.path, share.states)
             self._let_go(share)
             assert job.tasks is not None
             job.tasks[:0] = share.then
+        for job in batch.jobs:
+            job.n_rounds += 1
         done = [job for job in batch.jobs if not job.tasks]
         for job in done:
             self.running.remove(job)
@@ -432,7 +435,7 @@ class Scheduler:
 
     def _add(self, job: Job, batch: Batch, task: Task, n_rows: int, kept: _Kept, then: list[Task]) -> None:
         tree, places = _cut(job.tree, task, n_rows)
-        job.is_split |= job.n_rounds > 0 and int(tree.blocks[0]) == WHOLE
+        job.is_split |= job.is_begun and int(tree.blocks[0]) == WHOLE
         pages = np.array(task.path.pages[: -(-kept.n_context // self.pages.page_size)], np.int32)
         unit = Unit(
             tree, pages, kept.n_context, kept.slots, _forks(job.tree, task), task.skip > 0,
