@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 from conftest import Serve
-from live_server import LiveServer
+from live_server import LiveServer, live_server
 from pydantic import SecretStr
 from stub_engine import StubEngine
 from stub_writer import END, StubWriter, written
@@ -26,22 +26,28 @@ ROUTES: dict[str, dict[str, Any]] = {"/v1/chat/completions": CHAT, "/v1/completi
 routes = pytest.mark.parametrize("path", ROUTES)
 
 
+@pytest.fixture(scope="module")
+def running() -> Iterator[LiveServer]:
+    with live_server(StubEngine(name="acme/tiny:v1")) as server:
+        yield server
+
+
 @pytest.fixture
 def text() -> StubWriter:
     return StubWriter(reply=written(TEXT))
 
 
 @pytest.fixture
-def server(serve: Serve, text: StubWriter) -> Iterator[LiveServer]:
+def server(running: LiveServer, text: StubWriter) -> Iterator[LiveServer]:
     """After whatever was sent, an ordinary request is served."""
-    engine = StubEngine(name="acme/tiny:v1", text=text)
-    server = serve(engine)
-    yield server
-    engine.failure, text.failure, text.delay_s = None, None, 0.0
-    for path in ROUTES:
-        reply = ask(server, path, max_tokens=64)
-        assert (reply.status_code, text_of(reply.json()["choices"][0])) == (200, TEXT)
+    assert isinstance(running.engine, StubEngine)
+    running.engine.text = text
+    yield running
     assert text.n_running == 0
+    running.engine.text = StubWriter(reply=written(TEXT))
+    for path in ROUTES:
+        reply = ask(running, path, max_tokens=64)
+        assert (reply.status_code, text_of(reply.json()["choices"][0])) == (200, TEXT)
 
 
 def ask(server: LiveServer, path: str, **fields: Any) -> httpx2.Response:
@@ -328,7 +334,6 @@ def test_a_client_that_leaves_a_stream_cancels_its_work(server: LiveServer, text
     text.reply, text.width, text.delay_s = written("ab" * 400), 4, 0.02
     asyncio.run(left(server.url + path, ROUTES[path] | {"stream": True, "max_tokens": 400}, after=300))
     assert_cancelled(text)
-    text.reply, text.width = written(TEXT), 8
 
 
 @routes
@@ -347,10 +352,10 @@ def test_a_reply_that_its_stop_ends_is_written_no_further(server: LiveServer, te
         ask(server, "/v1/chat/completions", stop=["the"], stream=stream)
         assert text.n_canvases == 1
     assert text.n_cancelled == 2
-    text.reply = written(TEXT)
 
 
-def test_metrics(server: LiveServer, text: StubWriter) -> None:
+def test_metrics(serve: Serve, text: StubWriter) -> None:
+    server = serve(StubEngine(text=text))
     for stream in (False, True):
         ask(server, "/v1/chat/completions", stream=stream)
     lines = httpx2.get(server.url + "/metrics").text.splitlines()

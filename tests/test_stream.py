@@ -16,8 +16,8 @@ from ramet.text.tokenizer import Tokenizer
 TEXTS = ("🦩 é 你好 👩‍🚀", "the cab\n\nab  <b>", "x" * 40, "\u0303 \u200b한국어🇫🇮", "")
 
 
-def tokenizers() -> dict[str, Tokenizer]:
-    return {"spm": PLAIN, "smollm2": vocabularies.smollm2()[0], "qwen": vocabularies.qwen()[0]}
+def tokenizer_of(name: str) -> Tokenizer:
+    return PLAIN if name == "spm" else {"smollm2": vocabularies.smollm2, "qwen": vocabularies.qwen}[name]()[0]
 
 
 def streamed(tokenizer: Tokenizer, ids: list[int], *stops: str) -> tuple[list[str], str | None]:
@@ -34,7 +34,7 @@ def streamed(tokenizer: Tokenizer, ids: list[int], *stops: str) -> tuple[list[st
 @pytest.mark.parametrize("name", ["spm", "smollm2", "qwen"])
 @pytest.mark.parametrize("text", TEXTS)
 def test_joined_deltas_are_the_text(name: str, text: str) -> None:
-    tokenizer = tokenizers()[name]
+    tokenizer = tokenizer_of(name)
     ids = tokenizer.encode(text)
     deltas, stopped = streamed(tokenizer, ids)
     assert ("".join(deltas), stopped) == (text, None)
@@ -44,7 +44,7 @@ def test_joined_deltas_are_the_text(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("name", ["spm", "smollm2", "qwen"])
 def test_a_text_cut_inside_a_character_shows_it_once_and_last(name: str) -> None:
-    tokenizer = tokenizers()[name]
+    tokenizer = tokenizer_of(name)
     text = "你🦩👩‍🚀é"
     ids = tokenizer.encode(text)
     whole = {len(text[:n].encode()): text[:n] for n in range(len(text) + 1)}
@@ -70,7 +70,7 @@ def test_any_ids_give_one_text(ids: list[int]) -> None:
 
 @pytest.mark.parametrize("name", ["smollm2", "qwen"])
 def test_bytes_of_ids_are_what_they_decode_to(name: str) -> None:
-    tokenizer = tokenizers()[name]
+    tokenizer = tokenizer_of(name)
     for token in itertools.chain(range(0, tokenizer.vocab_size, 97), tokenizer.control.values()):
         spelled = tokenizer.spelling[token]
         assert tokenizer.decode([token]) == spelled.decode("utf-8", "replace") or b"\xef\xbf\xbd" in spelled
