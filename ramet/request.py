@@ -35,6 +35,7 @@ Loc = tuple[str | int, ...]
 MAX_OPTIONS = 255
 MAX_LEVELS = 10
 MAX_SAMPLES = 32
+MAX_STEPS = 8
 MAX_NESTING = 100  # of objects and arrays where text is allowed
 MAX_PROBLEMS = 100  # listed one by one in an error; the last one tells how many more there are
 TEMPERATURES = (0.01, 100.0)
@@ -213,6 +214,12 @@ class DecisionRequest(BaseModel):
         default="",
         description="Kept states are shared only among requests with the same salt: give each tenant a secret one.",
     )
+    joint: bool = Field(
+        default=False,
+        strict=True,
+        description="Of a diffusion model: answer the questions on one canvas, or on few, a line each. One question is "
+        "read as ever.",
+    )
     x_method: Method | None = Field(
         default=None,
         description="How options are read: `letters` by labels listed in the prompt, `options` by the log-probability "
@@ -232,6 +239,13 @@ class DecisionRequest(BaseModel):
         strict=True,
         description="Of a diffusion model: average over so many draws of noise, in the same pass; answers then have "
         "their standard error.",
+    )
+    x_steps: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_STEPS,
+        strict=True,
+        description="Of a diffusion model: denoise what is read in so many steps at most, a pass each.",
     )
     x_temperature: Temperature | None = Field(
         default=None, description="Divides the logits: one number, or one a question type. The model's own when absent."
@@ -348,6 +362,20 @@ class ScoreAnswer(BaseModel):
 Answer = Annotated[NoulAnswer | ChoiceAnswer | ScoreAnswer, Field(discriminator="type")]
 
 
+class JointCanvas(BaseModel):
+    """A canvas that answers several questions: their names, its rows, and the row from which each is read."""
+
+    questions: list[str]
+    width: int
+    slots: list[int]
+
+
+class Joint(BaseModel):
+    """How the questions of a joint read were put on canvases; each is drawn anew for each sample and order."""
+
+    canvases: list[JointCanvas]
+
+
 class Usage(BaseModel):
     input_tokens: int  # each token of the tree once
     output_tokens: int  # one a question
@@ -371,6 +399,7 @@ class Decision(BaseModel):
     model: str
     answers: dict[str, Answer]
     usage: Usage
+    joint: Joint | None = Field(default=None, exclude_if=lambda value: value is None)
     x_timing: Timing | None = None
 
     def __getitem__(self, name: str) -> Answer:

@@ -40,9 +40,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def config(name: str, **changed: Any) -> DiffusionGemmaConfig:
+def config(name: str, canvas_length: int = 16, **changed: Any) -> DiffusionGemmaConfig:
     text = copy.deepcopy(CONFIGS[name] | changed)
-    return DiffusionGemmaConfig(text_config=text, vision_config=dict(_VISION), canvas_length=16)
+    return DiffusionGemmaConfig(text_config=text, vision_config=dict(_VISION), canvas_length=canvas_length)
 
 
 @cache
@@ -52,10 +52,10 @@ def model(name: str) -> DiffusionGemmaForBlockDiffusion:
 
 
 @cache
-def saved(name: str) -> Path:
+def saved(name: str, canvas_length: int = 16) -> Path:
     """A checkpoint that transformers saved, of the shared tokenizer's vocabulary."""
     directory = Path(tempfile.mkdtemp(prefix="diffusion-gemma-", dir=tiny.root()))
-    _random(config(name, vocab_size=tiny.tokenizer().get_vocab_size())).save_pretrained(directory)
+    _random(config(name, canvas_length, vocab_size=tiny.tokenizer().get_vocab_size())).save_pretrained(directory)
     tiny.save_tokenizer(directory)
     return directory
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from stub_engine import StubEngine
 
 from ramet.decide import confidence
+from ramet.decide.joint import MAX_JOINT
 from ramet.errors import InvalidRequest, Overloaded, RametError
 from ramet.request import (
     MAX_LEVELS,
@@ -26,6 +27,8 @@ from ramet.request import (
     ChoiceAnswer,
     Decision,
     DecisionRequest,
+    Joint,
+    JointCanvas,
     NoulAnswer,
     Outcomes,
     ScoreAnswer,
@@ -56,6 +59,7 @@ FIELDS: dict[str, tuple[type[BaseModel], ...]] = {  # heading -> whose fields ar
     "Fields": (DecisionRequest,),
     "Questions": (Outcomes,),
     "Answers": (NoulAnswer, ChoiceAnswer, ScoreAnswer, Decision, Usage, Timing),
+    "Joint reads": (Joint, JointCanvas),
     "`GET /v1/models`": (ModelCard, ModelList),
     "`GET /health`": (HealthReport,),
     "Errors": (ErrorBody, ErrorDetail),
@@ -65,6 +69,7 @@ OF_FASTAPI = {("GET", "/openapi.json"), ("GET", "/docs"), ("GET", "/redoc")}
 LIMITS = {  # those of the engine are in tests/test_docs_examples.py
     "options of a choice": MAX_OPTIONS,
     "levels of a score": MAX_LEVELS,
+    "questions of a joint read": MAX_JOINT,
     "bytes of a body, also decompressed": ServerSettings().max_body_bytes,
     "seconds for a body to arrive": int(ServerSettings().body_timeout_s),
     "objects and arrays inside one another": MAX_NESTING,

@@ -62,6 +62,44 @@ def test_rms_norm_of_heads_that_lie_apart(dtype: torch.dtype, heads: int, width:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [0, 1, 63, 500])
+@pytest.mark.parametrize("width", [1, 63, 65, 576])
+def test_expert_norms(dtype: torch.dtype, rows: int, width: int) -> None:
+    """Close to the reference, and the bits of the steps one by one."""
+    wide = torch.full((rows, width + 7), torch.nan, dtype=dtype)
+    x, dense, experts = wide[:, :width].normal_(0, 3), torch.rand(width), torch.rand(width)
+    router = torch.rand(width).to(dtype)
+    found = cpu.expert_norms(x, dense, experts, router, EPS)
+    for a, b in zip(found, reference.expert_norms(x, dense, experts, router, EPS), strict=True):
+        assert_close(a, b, dtype)
+    assert torch.equal(found[0], cpu.rms_norm(x, dense, EPS))
+    assert torch.equal(found[1], cpu.rms_norm(x, experts, EPS))
+    assert torch.equal(found[2], cpu.rms_norm(x, None, EPS) * router * width**-0.5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [0, 1, 63, 500])
+@pytest.mark.parametrize("width", [1, 63, 65, 576])
+@pytest.mark.parametrize("n_scales", [0, 1, 2])
+@pytest.mark.parametrize("n_parts", [1, 2])
+def test_join(dtype: torch.dtype, rows: int, width: int, n_scales: int, n_parts: int) -> None:
+    """Close to the reference, and the bits of the steps one by one."""
+    wide = torch.full((1 + n_parts, rows, width + 7), torch.nan, dtype=dtype)
+    x, *given = wide[:, :, :width].normal_(0, 3)
+    parts = [(part, torch.rand(width)) for part in given]
+    post = torch.rand(width) if n_parts == 2 else None
+    scale = torch.rand(n_scales).to(dtype) if n_scales else None
+    kinds = torch.randint(0, 2, (rows,), dtype=torch.int32) if n_scales == 2 else None
+    found = cpu.join(x, parts, post, scale, kinds, EPS)
+    assert_close(found, reference.join(x, parts, post, scale, kinds, EPS), dtype)
+    both = sum(cpu.rms_norm(*part, EPS) for part in parts)
+    expected = x + (both if post is None else cpu.rms_norm(both, post, EPS))
+    if scale is not None:
+        expected = expected * (scale if kinds is None else scale[kinds.long()][:, None])
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_rms_norm_spoils_one_row(dtype: torch.dtype, bad: float) -> None:
     x = torch.randn(500, 96).to(dtype)
@@ -156,9 +194,12 @@ def test_sigmoid_mul_at_the_ends(dtype: torch.dtype) -> None:
     torch.testing.assert_close(found, expected, rtol=TOLERANCE[dtype], atol=1e-30, equal_nan=True)
 
 
+ONES, RISING = torch.ones(576), torch.linspace(0, 1, 576)
 OPERATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # each of rows [T, 576]
-    "rms_norm": lambda x: cpu.rms_norm(x, torch.linspace(0, 1, 576), EPS),
+    "rms_norm": lambda x: cpu.rms_norm(x, RISING, EPS),
     "rms_norm of heads": lambda x: cpu.rms_norm(x.unflatten(1, (6, 96)), None, EPS),
+    "expert_norms": lambda x: torch.cat(cpu.expert_norms(x, ONES, RISING, RISING.to(x.dtype), EPS), 1),
+    "join": lambda x: cpu.join(x, [(x, RISING), (x, ONES)], ONES, None, None, EPS),
     "rotate": lambda x: cpu.rotate(
         x.clone(), x[:, :64].float().unflatten(1, (2, 32)), 4, 1, torch.linspace(0, 1, 96), None, EPS
     )[0],

@@ -25,7 +25,7 @@ COMMANDS = {
     "warmup": "Compile a model's kernels ahead, or take them from a file.",
     "agree": "Compare two runs of the same rows.",
     "doctor": "Say what this machine has and what Ramet makes of it.",
-    "bench": "Measure: beside other engines, states that grow, the same bits.",
+    "bench": "Measure: beside other engines, reads, states that grow, the same bits.",
 }
 
 

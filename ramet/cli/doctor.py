@@ -87,9 +87,21 @@ def hardware() -> Iterator[tuple[str, str, State]]:
 def arithmetic() -> Iterator[tuple[str, str, State]]:
     import torch
 
+    from ramet.bench.cpu_rates import FEW, MANY, CpuRates
+    from ramet.engine.settings import has_bfloat16_units
+    from ramet.ops.linear import cpu as linear
+
     yield "torch", f"{torch.__version__}, oneDNN {'yes' if torch.backends.mkldnn.is_available() else 'no'}", "ok"
     yield "threads", f"{torch.get_num_threads()} in an operation, {torch.get_num_interop_threads()} between", "ok"
     yield "cpu kernels", f"torch's own for {torch.backends.cpu.get_cpu_capability()}", "ok"
+    dtype = torch.bfloat16 if has_bfloat16_units() else torch.float32
+    with warnings.catch_warnings(action="ignore"):  # what would be warned of is told under "kernels"
+        units, rates = linear.units(dtype), CpuRates.measure(dtype)
+    yield "products", f"{str(dtype).removeprefix('torch.')} by {units}", "ok"
+    yield "memory", f"read at {rates.read / 1e9:.1f} GB/s", "ok"
+    few = f"weights at {rates.few_bytes / 1e9:.1f} GB/s, {rates.few_flop / 1e12:.2f} TFLOP/s"
+    yield f"{FEW} rows", few, "ok"
+    yield f"{MANY} rows", f"{rates.many_flop / 1e12:.2f} TFLOP/s", "ok"
 
 
 def choices() -> Iterator[tuple[str, str, State]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -128,11 +128,20 @@ ENGINE_SETTINGS = (
 
 READOUT_OPTIONS = (
     click.option(
+        "--joint",
+        is_flag=True,
+        default=None,
+        help="Answer the questions on one canvas, or on few; diffusion models alone.",
+    ),
+    click.option(
         "--method", type=click.Choice(["letters", "options"]), help="How answers are read.  [default: the model's]"
     ),
     click.option("--debias", type=click.IntRange(1, 16), help="Average over this many orders of the options."),
     click.option(
         "--samples", type=click.IntRange(1, 32), help="Average over this many draws of noise; diffusion models alone."
+    ),
+    click.option(
+        "--steps", type=click.IntRange(1, 8), help="Denoise what is read in so many steps; diffusion models alone."
     ),
     click.option(
         "--temperature",
@@ -166,8 +175,14 @@ def engine_options(command: F) -> F:
     return _apply(ENGINE_OPTIONS, command)
 
 
+def some_engine_options(names: Collection[str]) -> Callable[[F], F]:
+    """Those of them for the settings of these names."""
+    chosen = tuple(o for name, o in zip(ENGINE_SETTINGS, ENGINE_OPTIONS, strict=True) if name in names)
+    return lambda command: _apply(chosen, command)
+
+
 def readout_options(command: F) -> F:
-    """The options that become a request's `x_` fields: see `readout_fields`."""
+    """The options that become a request's fields: see `readout_fields`."""
     return _apply(READOUT_OPTIONS, command)
 
 
@@ -187,21 +202,25 @@ def flag_of(setting: str) -> str:
 
 
 # What `readout_fields` takes.
-READOUTS = ("method", "debias", "samples", "temperatures", "confidence")
+READOUTS = ("joint", "method", "debias", "samples", "steps", "temperatures", "confidence")
 
 
 def readout_fields(
+    joint: bool | None,
     method: str | None,
     debias: int | None,
     samples: int | None,
+    steps: int | None,
     temperatures: tuple[str, ...],
     confidence: str | None,
 ) -> dict[str, Any]:
-    """The `x_` fields of a request; what was not given is left out."""
+    """Fields of a request; what was not given is left out."""
     fields = {
+        "joint": joint,
         "x_method": method,
         "x_debias": debias,
         "x_samples": samples,
+        "x_steps": steps,
         "x_temperature": _temperature(temperatures),
         "x_confidence": confidence,
     }

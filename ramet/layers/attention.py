@@ -48,7 +48,7 @@ class Attention:
         q, gate = self._queries(normed, run, queries)
         seen = self.ops.attention(q, k, v, run.stream, queries, pages, scale=shape.scale, window=shape.window)
         seen = seen.flatten(1)
-        return self.output(seen if gate is None else self.ops.sigmoid_mul(seen, gate), x)
+        return self.output(seen if gate is None else self.ops.sigmoid_mul(seen, gate), x, run, queries)
 
     def _keys(self, normed: torch.Tensor, run: Run, pages: KeyValue | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values [T, Hk, D] of every row: computed, and kept in pages, or another layer's."""

@@ -31,13 +31,11 @@ Weights = MutableMapping[str, torch.Tensor]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """A mixer, which alone looks at other rows, and what works on each row by itself. scale [1], where the family has
-    one, multiplies what leaves the layer; of a scale [2] the second those rows that are of a canvas."""
+    """A mixer, which alone looks at other rows, and what works on each row by itself."""
 
     mixer: Attention | GatedDelta
     mlp: GatedMLP | SharedExperts | DenseExperts
     per_layer: PerLayer | None = None
-    scale: torch.Tensor | None = None
 
     def __call__(self, x: torch.Tensor, run: Run, given: Queries, queries: Queries) -> torch.Tensor:
         """x [N', C], the rows of `given`; returns [N, C], the rows of `queries`."""
@@ -45,9 +43,7 @@ class Layer:
         if not len(x):  # nothing is read: the layer only leaves its keys, values or state
             return x
         x = self.mlp(x, run, queries)
-        if self.per_layer is not None:
-            x = self.per_layer(x, run, queries)
-        return x if self.scale is None else x * run.of_kind(self.scale, queries)
+        return x if self.per_layer is None else self.per_layer(x, run, queries)
 
 
 class Decoder:
@@ -175,51 +171,53 @@ class _Parts:
 
     def layer(self) -> Layer:
         own = self.shape.layers[self.i]
-        scale = self._take("scale") if own.scaled else None
-        return Layer(self._mixer(own), self._rowwise(own), self._per_layer(own), scale)
+        scale = self._take("scale") if own.scaled else None  # for what the layer ends with
+        if self.shape.per_layer is None:
+            return Layer(self._mixer(own), self._rowwise(own, scale))
+        return Layer(self._mixer(own), self._rowwise(own, None), self._per_layer(own, scale))
 
     def _mixer(self, own: LayerShape) -> Attention | GatedDelta:
         if isinstance(own.mixer, AttentionShape):
             return self._attention(own.mixer, own)
         return self._delta(own.mixer, own)
 
-    def _rowwise(self, own: LayerShape) -> GatedMLP | SharedExperts | DenseExperts:
+    def _rowwise(self, own: LayerShape, scale: torch.Tensor | None) -> GatedMLP | SharedExperts | DenseExperts:
         if isinstance(own.mlp, MLPShape):
-            return self._mlp(own.mlp, own)
-        return self._experts(own.mlp) if isinstance(own.mlp, ExpertsShape) else self._dense_experts(own.mlp)
+            return self._mlp(own.mlp, own, scale)
+        if isinstance(own.mlp, DenseExpertsShape):
+            return self._dense_experts(own.mlp, scale)
+        assert scale is None
+        return self._experts(own.mlp)
 
-    def _mlp(self, shape: MLPShape, own: LayerShape) -> GatedMLP:
-        return GatedMLP(
-            self._norm("mlp_norm"), self._linear("gate_up_proj"), self._output("down_proj", "mlp_post_norm", own),
-            shape.activation, self.shape.eps, self.ops,
-        )  # fmt: skip
+    def _mlp(self, shape: MLPShape, own: LayerShape, scale: torch.Tensor | None) -> GatedMLP:
+        output = self._output("down_proj", "mlp_post_norm", own, scale)
+        norm, gate_up_proj = self._norm("mlp_norm"), self._linear("gate_up_proj")
+        return GatedMLP(norm, gate_up_proj, output, shape.activation, self.shape.eps, self.ops)
 
     def _experts(self, shape: ExpertsShape) -> SharedExperts:
         return SharedExperts(
-            norm=self._norm("mlp_norm"), router=TopKRouter(self._linear("router"), shape.n_chosen),
+            norm=self._norm("mlp_norm"), router=TopKRouter(self._linear("router"), shape.n_chosen, self.ops),
             experts=self.ops.pack_experts(self._take("gate_up_experts"), self._take("down_experts"), shape.activation),
             gate_up_proj=self._linear("gate_up_proj"), down_proj=self._linear("down_proj"),
             shared_gate=self._linear("shared_gate"), activation=shape.activation, eps=self.shape.eps, ops=self.ops,
         )  # fmt: skip
 
-    def _dense_experts(self, shape: DenseExpertsShape) -> DenseExperts:
+    def _dense_experts(self, shape: DenseExpertsShape, scale: torch.Tensor | None) -> DenseExperts:
         eps, activation, ops = self.shape.eps, shape.dense.activation, self.ops
         router = ScaledRouter(
             scale=self._take("router_scale"), proj=self._linear("router"),
-            expert_scale=self._take("expert_scale").float(), n_chosen=shape.n_chosen, eps=eps, ops=ops,
+            expert_scale=self._take("expert_scale").float(), n_chosen=shape.n_chosen, ops=ops,
         )  # fmt: skip
         return DenseExperts(
             norm=self._norm("mlp_norm"), gate_up_proj=self._linear("gate_up_proj"), down_proj=self._linear("down_proj"),
             dense_post_norm=self._norm("dense_post_norm"), router=router, experts_norm=self._norm("experts_norm"),
             experts=ops.pack_experts(self._take("gate_up_experts"), self._take("down_experts"), activation),
             experts_post_norm=self._norm("experts_post_norm"), post_norm=self._norm("mlp_post_norm"),
-            activation=activation, eps=eps, ops=ops,
+            scale=scale, activation=activation, eps=eps, ops=ops,
         )  # fmt: skip
 
-    def _per_layer(self, own: LayerShape) -> PerLayer | None:
-        if self.shape.per_layer is None:
-            return None
-        output = self._output("per_layer_proj", "per_layer_post_norm", own)
+    def _per_layer(self, own: LayerShape, scale: torch.Tensor | None) -> PerLayer:
+        output = self._output("per_layer_proj", "per_layer_post_norm", own, scale)
         return PerLayer(self.i, self._linear("per_layer_gate"), output, self.ops)
 
     def _attention(self, shape: AttentionShape, own: LayerShape) -> Attention:
@@ -240,8 +238,9 @@ class _Parts:
             eps=self.shape.eps, ops=self.ops,
         )  # fmt: skip
 
-    def _output(self, name: str, norm: str, own: LayerShape) -> Output:
-        return Output(self._linear(name), self._norm(norm) if own.post_norms else None, self.shape.eps, self.ops)
+    def _output(self, name: str, norm: str, own: LayerShape, scale: torch.Tensor | None = None) -> Output:
+        post_norm = self._norm(norm) if own.post_norms else None
+        return Output(self._linear(name), post_norm, scale, self.shape.eps, self.ops)
 
     def _linear(self, name: str) -> Linear:
         return self.ops.pack(self._take(name), self.weights.pop(f"{self.i}.{name}_bias", None))

@@ -18,12 +18,11 @@ class TopKRouter:
 
     proj: Linear
     n_chosen: int
+    ops: Ops
 
     def __call__(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """x [N, C]; returns (chosen [N, K] int64, weights [N, K] float32, rounded to x's dtype)."""
-        weights, chosen = self.proj(x).softmax(-1, dtype=torch.float32).topk(self.n_chosen, -1)
-        weights = weights / weights.sum(-1, keepdim=True)
-        return chosen, weights.to(x.dtype).float()
+        return self.ops.route(self.proj(x), self.n_chosen, None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -51,4 +51,4 @@ class GatedDelta:
         )
         if given is not queries:
             x, out = (part.index_select(0, queries.rows) for part in (x, out))
-        return self.output(out.flatten(1), x) if len(x) else x
+        return self.output(out.flatten(1), x, run, queries) if len(x) else x

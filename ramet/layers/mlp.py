@@ -27,4 +27,4 @@ class GatedMLP:
     def __call__(self, x: torch.Tensor, run: Run, queries: Queries) -> torch.Tensor:
         """x [N, C], the rows of `queries`; returns x + MLP(x)."""
         normed = self.ops.rms_norm(x, self.norm, self.eps)
-        return self.output(self.ops.gated(self.gate_up_proj(normed), self.activation), x)
+        return self.output(self.ops.gated(self.gate_up_proj(normed), self.activation), x, run, queries)

@@ -6,20 +6,26 @@ from dataclasses import dataclass
 
 import torch
 
+from ramet.layers.run import Run
 from ramet.ops import Linear, Ops
+from ramet.round import Queries
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Output:
-    """The last product of half a layer, [C, K], and the norm [C] on it where the family has one."""
+    """The last product of half a layer, [C, K], and the norm [C] on it where the family has one. scale: of a layer that
+    ends here, what leaves it is multiplied by it (`LayerShape.scaled`); only with a norm."""
 
     proj: Linear
     norm: torch.Tensor | None
+    scale: torch.Tensor | None
     eps: float
     ops: Ops
 
-    def __call__(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """x [N, K], residual [N, C]; returns [N, C]."""
+    def __call__(self, x: torch.Tensor, residual: torch.Tensor, run: Run, queries: Queries) -> torch.Tensor:
+        """x [N, K] and residual [N, C], the rows of `queries`; returns [N, C]."""
         if self.norm is None:
+            assert self.scale is None
             return self.proj.add(x, residual)
-        return residual + self.ops.rms_norm(self.proj(x), self.norm, self.eps)
+        kinds = run.kinds(self.scale, queries)
+        return self.ops.join(residual, ((self.proj(x), self.norm),), None, self.scale, kinds, self.eps)

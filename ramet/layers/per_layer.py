@@ -65,4 +65,4 @@ class PerLayer:
     def __call__(self, x: torch.Tensor, run: Run, queries: Queries) -> torch.Tensor:
         """x [N, C], the rows of `queries`; returns [N, C]."""
         gated = torch.cat((self.gate(x), run.per_layer[self.layer]), 1)
-        return self.output(self.ops.gated(gated, "gelu_tanh"), x)
+        return self.output(self.ops.gated(gated, "gelu_tanh"), x, run, queries)

@@ -38,11 +38,12 @@ class Run:
             self._rotations[which, whole] = self.ops.rotation(positions, frequencies, scale)
         return self._rotations[which, whole]
 
-    def of_kind(self, values: torch.Tensor, queries: Queries) -> torch.Tensor:
-        """Of values [1] that one, of values [2] each row's, [N, 1]: the first, or the second for rows of a canvas."""
-        if len(values) == 1:
-            return values
+    def kinds(self, scale: torch.Tensor | None, queries: Queries) -> torch.Tensor | None:
+        """Which of a scale [2] multiplies each row, [N] int32: the first, or the second for rows of a canvas. None
+        where there is no such choice."""
+        if scale is None or len(scale) == 1:
+            return None
         every = queries is self.stream.every
         if every not in self._kinds:
             self._kinds[every] = self.stream.whole if every else self.stream.whole.index_select(0, queries.rows)
-        return values.index_select(0, self._kinds[every])[:, None]
+        return self._kinds[every]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType, ModuleType
@@ -72,6 +72,15 @@ class GatedDelta(Protocol):
     ) -> torch.Tensor: ...  # fmt: skip
 
 
+class Join(Protocol):
+    """See ops/norm/reference.py."""
+
+    def __call__(
+        self, x: torch.Tensor, parts: Sequence[tuple[torch.Tensor, torch.Tensor]], post: torch.Tensor | None,
+        scale: torch.Tensor | None, kinds: torch.Tensor | None, eps: float,
+    ) -> torch.Tensor: ...  # fmt: skip
+
+
 class Linear(Protocol):
     """A weight prepared by `Ops.pack`. See ops/linear/reference.py."""
 
@@ -108,6 +117,11 @@ class Ops:
     attention: Attention
     keep: Callable[[KeyValue, torch.Tensor, torch.Tensor, Stream], None]
     rms_norm: Callable[[torch.Tensor, torch.Tensor | None, float], torch.Tensor]
+    expert_norms: Callable[
+        [torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, float],
+        tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    ]
+    join: Join
     rotation: Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]
     rotate: Callable[
         [torch.Tensor, torch.Tensor, int, int, torch.Tensor | None, torch.Tensor | None, float],
@@ -122,6 +136,7 @@ class Ops:
     causal_conv: Callable[[torch.Tensor, torch.Tensor, Stream, Recurrent | None], torch.Tensor]
     gated_delta: GatedDelta
     pack_experts: Callable[[torch.Tensor, torch.Tensor, str], Experts]
+    route: Callable[[torch.Tensor, int, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor]]
     planning: Planning
     why: dict[str, str]
 
@@ -153,11 +168,12 @@ def choose(device: torch.device, override: Mapping[str, str] = MappingProxyType(
     listed = {name: module for name, module in chosen.items() if module.__name__.endswith(".triton")}
     return Ops(
         attention=attention.attention, keep=attention.keep, rms_norm=norm.rms_norm,
+        expert_norms=norm.expert_norms, join=norm.join,
         rotation=norm.rotation, rotate=norm.rotate, gated=norm.gated, sigmoid_mul=norm.sigmoid_mul,
         pack=linear.pack_invariant if invariant else linear.pack, prepare=head.prepare, read=head.read,
         draw=head.draw,
         causal_conv=conv.causal_conv,
-        gated_delta=gated_delta.gated_delta, pack_experts=experts.pack,
+        gated_delta=gated_delta.gated_delta, pack_experts=experts.pack, route=experts.route,
         planning=Planning(listed, processors(device), invariant), why=why,
     )  # fmt: skip
 
@@ -211,8 +227,8 @@ def _why(name: str, variant: str, device: torch.device, asked: bool) -> str:
     if variant == "triton":
         return f"triton ({'cuBLAS and own kernels' if name == 'linear' else 'own kernels'}, compiled for this card)"
     if name == "linear":
-        packed = [str(t).removeprefix("torch.") for t in (torch.bfloat16, torch.float32) if linear_cpu.packs(t)]
-        return f"cpu (oneDNN, weights packed for {' and '.join(packed)})" if packed else "cpu (plain torch: no oneDNN)"
+        by = [f"{str(t).removeprefix('torch.')} by {linear_cpu.units(t)}" for t in (torch.bfloat16, torch.float32)]
+        return f"cpu ({', '.join(by)}; weights packed once)"
     available, reason = native.status()
     if not available:
         return f"cpu (plain torch: kernels {reason})"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from ctypes import c_int64
 
 import torch
 from torch.nn import functional
 
 from ramet.cache.kv import KeyValue
-from ramet.ops.attention.reference import keep as keep
-from ramet.ops.native import Library, library
+from ramet.ops.attention import reference
+from ramet.ops.native import Library, library, pointer
 from ramet.round import Queries, Stream
 from ramet.tree import MAX_ANCESTORS
 
@@ -39,6 +40,26 @@ def attention(
     if found is None or q.dtype not in (torch.bfloat16, torch.float32) or not takes(q.shape[2]):
         return plain(q, k, v, stream, queries, pages, scale=scale, window=window)
     return compiled(found, q, k, v, stream, queries, pages, scale=scale, window=window)
+
+
+def keep(pages: KeyValue, k: torch.Tensor, v: torch.Tensor, stream: Stream) -> None:
+    """As `reference.keep`. Rows of k and v may lie apart."""
+    found, n = library(), len(stream.kept_rows)
+    if found is None:
+        return reference.keep(pages, k, v, stream)
+    assert pages.keys.is_contiguous()
+    assert pages.values.is_contiguous()
+    assert pages.keys.dtype == pages.values.dtype == k.dtype == v.dtype
+    if not n:
+        return None
+    assert 0 <= int(stream.kept_slots.min()) <= int(stream.kept_slots.max()) < pages.keys.shape[0] * pages.keys.shape[1]
+    k, v, size = _rows(k), _rows(v), k.dtype.itemsize
+    found.functions.ramet_keep(
+        pointer(k), c_int64(k.stride(0) * size), pointer(v), c_int64(v.stride(0) * size), pointer(pages.keys),
+        pointer(pages.values), pointer(stream.kept_rows), pointer(stream.kept_slots), n,
+        c_int64(k.shape[1] * k.shape[2] * size), torch.get_num_threads(),
+    )  # fmt: skip
+    return None
 
 
 def takes(head_dim: int) -> bool:
@@ -87,7 +108,7 @@ def compiled(
     assert scale > 0
     assert len(stream.context_lengths) == 0 or pages is not None
     q, k, v = (_rows(x) for x in (q, k, v))
-    out = torch.empty(q.shape, dtype=q.dtype)
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
     call = _Call(
         q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), out=out.data_ptr(),
         q_stride=q.stride(0), k_stride=k.stride(0), v_stride=v.stride(0),

@@ -6,6 +6,8 @@ summed in the order of its terms, and a row's experts in ascending order, whatev
 
 from __future__ import annotations
 
+from ctypes import c_int64
+
 import torch
 
 from ramet.ops.experts import reference
@@ -22,10 +24,27 @@ def pack(gate_up: torch.Tensor, down: torch.Tensor, activation: str) -> PackedEx
     return PackedExperts(found, gate_up, down, activation)
 
 
+def route(logits: torch.Tensor, n_chosen: int, scale: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `reference.route`. Rows of logits may lie apart."""
+    found = library()
+    if found is None or logits.dtype not in (torch.bfloat16, torch.float32):
+        return reference.route(logits, n_chosen, scale)
+    logits = logits if logits.stride(1) == 1 else logits.contiguous()
+    n, n_experts = logits.shape
+    assert n_chosen <= n_experts
+    scale = None if scale is None else scale.float().contiguous()
+    chosen, weights = torch.empty(n, n_chosen, dtype=torch.int64), torch.empty(n, n_chosen)
+    found.functions.ramet_route(
+        pointer(logits), c_int64(logits.stride(0)), n, n_experts, n_chosen, pointer(scale), pointer(chosen),
+        pointer(weights), int(logits.dtype == torch.bfloat16), torch.get_num_threads(),
+    )  # fmt: skip
+    return chosen, weights
+
+
 def packs(found: Library, dtype: torch.dtype) -> bool:
     """Whether there is a kernel: not where bfloat16 would have to be widened, for experts take most of a model's
     memory."""
-    return dtype == torch.float32 or (dtype == torch.bfloat16 and found.isa == "avx512-bf16")
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and found.isa in ("amx-bf16", "avx512-bf16"))
 
 
 class PackedExperts:

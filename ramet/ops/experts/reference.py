@@ -15,6 +15,19 @@ def pack(gate_up: torch.Tensor, down: torch.Tensor, activation: str) -> PlainExp
     return PlainExperts(gate_up, down, activation)
 
 
+def route(logits: torch.Tensor, n_chosen: int, scale: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """The experts of each row: logits [N, E] -> (chosen [N, k] int64, weights [N, k] float32).
+
+    Those of the k largest shares of a softmax over all, descending, the lower of two equal ones first; their shares are
+    made to sum to 1 and, where scale [E] float32 is given, multiplied by their experts' scales (Gemma 4), without it
+    rounded to the dtype of logits (Qwen3.5-MoE).
+    """
+    shares, order = logits.softmax(-1, dtype=torch.float32).sort(dim=-1, descending=True, stable=True)
+    chosen, weights = order[:, :n_chosen], shares[:, :n_chosen]
+    weights = weights / weights.sum(-1, keepdim=True)
+    return chosen, weights.to(logits.dtype).float() if scale is None else weights * scale[chosen]
+
+
 class PlainExperts:
     """x [N, C], chosen [N, k] int64, weights [N, k] float32 -> [N, C] in x's dtype.
 

@@ -18,6 +18,8 @@ import torch
 import triton
 import triton.language as tl
 
+from ramet.ops.experts.reference import route as route
+
 _ACTIVATIONS = ("silu", "gelu_tanh")
 _MANY_PAIRS = 4096  # more than these are listed in larger steps
 

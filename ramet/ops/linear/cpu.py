@@ -1,41 +1,117 @@
-"""Products with a layer's weights on the CPU: oneDNN on weights packed once at load."""
+"""Products with a layer's weights on the CPU, packed once at load: by a compiled kernel where the processor has units for
+bfloat16, by oneDNN for float32 and elsewhere."""
 
 from __future__ import annotations
 
 import os
+from ctypes import c_int64
 from typing import Any
 
 import torch
 
 from ramet.ops.linear import reference
 from ramet.ops.linear.tiles import TiledLinear
+from ramet.ops.native import Library, library, pointer
 
 _mkldnn: Any = torch.ops.mkldnn
-# Rows that the packed layout is asked to suit. In bfloat16 the layout is the same for any number; in float32 one packed
+# Rows that oneDNN's layout is asked to suit. In bfloat16 the layout is the same for any number; in float32 one packed
 # for a single row is up to a half slower for many, and one for many is no slower for a single row.
 _ROWS = 640
-# A product's code is made anew for each number of rows, and kept in two caches of 1024 entries, about 0.7 MB each: with
-# rounds of all lengths that is most of a gigabyte in vain. Both read their size at their first use.
+# oneDNN makes a product's code anew for each number of rows, and keeps it in two caches of 1024 entries, about 0.7 MB
+# each: with rounds of all lengths that is most of a gigabyte in vain. Both read their size at their first use.
 for _cache in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
     os.environ.setdefault(_cache, "128")
 
 
-def pack(weight: torch.Tensor, bias: torch.Tensor | None = None) -> PackedLinear | reference.PlainLinear:
+def pack(
+    weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> NativeLinear | PackedLinear | reference.PlainLinear:
     """Prepare weight [N, K] and bias [N] once at load. What is returned does not hold `weight`, unless packing does not
     pay for its dtype here (`packs`)."""
-    return PackedLinear(weight, bias) if packs(weight.dtype) else reference.pack(weight, bias)
+    found = native(weight.dtype)
+    if found is not None:
+        return NativeLinear(found, weight, bias)
+    return PackedLinear(weight, bias) if onednn_packs(weight.dtype) else reference.pack(weight, bias)
 
 
-def pack_invariant(weight: torch.Tensor, bias: torch.Tensor | None = None) -> TiledLinear:
-    """As `pack`; the bits of a product's rows depend on nothing but that row (ops/linear/tiles.py)."""
-    return TiledLinear(PackedLinear if packs(weight.dtype) else reference.PlainLinear, weight, bias)
+def pack_invariant(weight: torch.Tensor, bias: torch.Tensor | None = None) -> NativeLinear | TiledLinear:
+    """As `pack`; the bits of a product's rows depend on nothing but that row: by their order of sums (ops/native/tile.h),
+    or in tiles (ops/linear/tiles.py)."""
+    found = native(weight.dtype)
+    if found is not None:
+        return NativeLinear(found, weight, bias)
+    return TiledLinear(PackedLinear if onednn_packs(weight.dtype) else reference.PlainLinear, weight, bias)
 
 
 def packs(dtype: torch.dtype) -> bool:
+    """Whether there are products on packed weights of this dtype on this processor."""
+    return native(dtype) is not None or onednn_packs(dtype)
+
+
+def units(dtype: torch.dtype) -> str:
+    """What multiplies weights of this dtype."""
+    found = native(dtype)
+    if found is not None:
+        return _NATIVE[found.isa]
+    return "oneDNN" if onednn_packs(dtype) else "plain torch"
+
+
+def native(dtype: torch.dtype) -> Library | None:
+    """The kernels, where they have products of this dtype and those are the fastest."""
+    found = library() if dtype == torch.bfloat16 else None
+    return found if found is not None and found.isa in _NATIVE else None
+
+
+_NATIVE = {"amx-bf16": "AMX", "avx512-bf16": "AVX512-BF16"}  # by what kernels are compiled for
+
+
+def onednn_packs(dtype: torch.dtype) -> bool:
     """Whether oneDNN has products on packed weights of this dtype on this processor."""
     if not torch.backends.mkldnn.is_available():
         return False
     return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(_mkldnn._is_mkldnn_bf16_supported()))
+
+
+class NativeLinear:
+    """x [M, K] -> [M, N], of a weight in the kernels' own layout; float32 or bfloat16. The bits of a row depend on that
+    row alone."""
+
+    def __init__(self, found: Library, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self._functions, self._sizes, self._dtype = found.functions, tuple(weight.shape), weight.dtype
+        n_bytes, weight = torch.empty(1, dtype=torch.int64), weight.detach().contiguous()
+        self._functions.ramet_linear_size(*self._sizes, self._is_bf16, pointer(n_bytes))
+        self._weight = torch.empty(int(n_bytes), dtype=torch.uint8)
+        self._functions.ramet_linear_pack(
+            pointer(weight), *self._sizes, pointer(self._weight), self._is_bf16, torch.get_num_threads()
+        )
+        self._bias = None if bias is None else bias.detach().to(weight.dtype).contiguous()
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return self._product(x, None)
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        """x @ weight.T + bias + residual [M, N], rounded once."""
+        assert residual.dtype == self._dtype
+        return self._product(x, _rows(residual))
+
+    def _product(self, x: torch.Tensor, residual: torch.Tensor | None) -> torch.Tensor:
+        assert x.dtype == self._dtype
+        x, out = _rows(x), torch.empty(x.shape[0], self._sizes[0], dtype=x.dtype)
+        self._functions.ramet_linear(
+            pointer(x), c_int64(x.stride(0)), len(x), pointer(self._weight), *self._sizes, pointer(self._bias),
+            pointer(residual), c_int64(0 if residual is None else residual.stride(0)), pointer(out), self._is_bf16,
+            torch.get_num_threads(),
+        )  # fmt: skip
+        return out
+
+    @property
+    def _is_bf16(self) -> int:
+        return int(self._dtype == torch.bfloat16)
+
+
+def _rows(x: torch.Tensor) -> torch.Tensor:
+    """x [M, N] whose rows are contiguous; they may lie apart."""
+    return x if x.stride(1) == 1 else x.contiguous()
 
 
 class PackedLinear:

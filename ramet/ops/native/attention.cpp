@@ -17,10 +17,13 @@ namespace ramet {
 namespace {
 
 constexpr int kBlock = 128;      // keys between two looks at the running maximum
-constexpr int kTile = 96;        // rows times heads
+constexpr int kTile = 192;       // rows times heads of a tile, at most;
+constexpr int kTileSize = 192 * 256;  // times a head's size: what a thread's second cache has room for beside keys
+constexpr int kTasks = 4;        // tiles that each thread gets where there are rows enough
 constexpr int kPartBlocks = 16;  // blocks summed before they are joined to those before
 constexpr int kFew = 48;         // rows times heads of a segment; with at most so many each part is a task
-constexpr int kChunk = 128;      // keys packed at a time
+constexpr int kChunk = 64;       // keys packed at a time, a part of kBlock
+constexpr int kPad = 2 * kLanes;  // zeros follow a run's keys up to a multiple of this, a part of kChunk
 constexpr float kSlack = 6.0f;   // how far, as a power of 2, weights may exceed 1 before everything is scaled again
 constexpr float kLowest = -1e30f;
 
@@ -54,7 +57,7 @@ struct Tile {
 };
 
 struct Chunk {
-    int run, begin, end;
+    int run, head, begin, end;
 };
 
 // Partial sums of `count` rows by several tasks: `n_parts` of them, one behind another.
@@ -69,7 +72,21 @@ struct Plan {
     std::vector<Join> joins;
     std::vector<Chunk> chunks;
     ptrdiff_t n_keys = 0, n_partials = 0;
+    int tile = kTile;
 };
+
+// Rows times heads that are multiplied at once, and in what steps their keys are.
+template <class E>
+INLINE int strip() {
+#if defined(RAMET_AMX)
+    if (E::kPair == 2 && amx::available) return 2 * amx::kTileRows;
+#endif
+    return kRows;
+}
+template <class E>
+INLINE int key_step() {
+    return strip<E>() == kRows ? kLanes : kPad;
+}
 
 // A row's sums: D weighted values, the sum of weights, the maximum.
 INLINE int sums_size(int head_dim) { return head_dim + kLanes; }
@@ -124,11 +141,18 @@ void measure(const Call& call, const std::vector<int>& path, Plan& plan, Tile& t
 void add_tiles(const Call& call, int segment, const std::vector<int>& path, Plan& plan) {
     int group = call.n_heads / call.n_kv_heads;
     int count = (call.bounds[segment + 1] - call.bounds[segment]) * group;
-    for (int at = 0; at < count; at += kTile) {
-        Tile tile{segment, at, std::min(kTile, count - at), 0, 1};
+    for (int at = 0; at < count; at += plan.tile) {
+        Tile tile{segment, at, std::min(plan.tile, count - at), 0, 1};
         measure(call, path, plan, tile);
         plan.tiles.push_back(tile);
     }
+}
+
+// How many rows times heads a tile has: what the cache holds, but not so many that threads are left without a task.
+int tile_size(const Call& call, int strip) {
+    int64_t fair = (int64_t)call.bounds[call.n_segments] * call.n_heads / ((int64_t)call.n_threads * kTasks);
+    int most = std::min(kTile, kTileSize / call.head_dim);
+    return std::max(1, (int)std::min<int64_t>(most, fair) / strip) * strip;
 }
 
 // The tile of one key head as tasks: one, or one a part.
@@ -174,8 +198,9 @@ void add_runs(const Call& call, Plan& plan) {
         }
 }
 
-Plan make_plan(const Call& call) {
+Plan make_plan(const Call& call, int strip) {
     Plan plan;
+    plan.tile = tile_size(call, strip);
     add_runs(call, plan);
     std::vector<int> path;
     for (int s = 0; s < call.n_segments; ++s) {
@@ -188,9 +213,10 @@ Plan make_plan(const Call& call) {
         Run& run = plan.runs[i];
         run.at = plan.n_keys;
         if (run.first >= run.last) continue;
-        plan.n_keys += round_up(run.length, kLanes);
+        plan.n_keys += round_up(run.length, kPad);
         for (int j = run.first / kBlock * kBlock; j < run.last; j += kChunk)
-            plan.chunks.push_back({(int)i, j, std::min(j + kChunk, run.length)});
+            for (int head = 0; head < call.n_kv_heads; ++head)
+                plan.chunks.push_back({(int)i, head, j, std::min(j + kChunk, round_up(run.length, kPad))});
     }
     return plan;
 }
@@ -204,52 +230,65 @@ const S* row_of(const Call& call, const Run& run, int j, const void* stream, int
     return static_cast<const S*>(pages) + slot * call.n_kv_heads * call.head_dim;
 }
 
+// Elements from one kLanes columns of a block's values to the next: they lie as [D / kLanes][keys][kLanes] in pairs of
+// keys, so that what a product sums lies side by side.
+INLINE ptrdiff_t value_group(const Run& run, int block) {
+    return (ptrdiff_t)std::min(kBlock, round_up(run.length, kPad) - block) * kLanes;
+}
+
+// n <= kLanes keys' values, zeros behind them.
+template <class E, class S>
+void pack_values(const S* const* rows, int n, int D, typename E::Type* out, ptrdiff_t group) {
+    for (int i = 0; i < kLanes; i += E::kPair, out += kLanes * E::kPair)
+        for (int c = 0; c < D; c += kLanes) {
+            auto* to = out + c / kLanes * group;
+            const S* pair[2] = {i < n ? rows[i] + c : nullptr, i + 1 < n ? rows[i + 1] + c : nullptr};
+            if (i < n) pack_rows<E, S>(pair, n - i, kLanes, to);
+            else std::memset(to, 0, kLanes * E::kPair * sizeof *to);
+        }
+}
+
 template <class E, class S>
 void pack_chunk(const Call& call, const Plan& plan, const Chunk& chunk, typename E::Type* keys,
                 typename E::Type* values) {
-    const int D = call.head_dim;
+    const int D = call.head_dim, block = chunk.begin / kBlock * kBlock;
     const Run& run = plan.runs[chunk.run];
+    const ptrdiff_t at = (chunk.head * plan.n_keys + run.at) * D;
     for (int j = chunk.begin; j < chunk.end; j += kLanes) {
-        const S *k[kLanes], *v[kLanes], *part[kLanes];
-        int n = std::min(kLanes, chunk.end - j);
+        const S *k[kLanes], *v[kLanes];
+        const int n = std::clamp(run.length - j, 0, kLanes);
         for (int i = 0; i < n; ++i) {
-            k[i] = row_of<S>(call, run, j + i, call.k, call.k_stride, call.page_keys);
-            v[i] = row_of<S>(call, run, j + i, call.v, call.v_stride, call.page_values);
+            k[i] = row_of<S>(call, run, j + i, call.k, call.k_stride, call.page_keys) + chunk.head * D;
+            v[i] = row_of<S>(call, run, j + i, call.v, call.v_stride, call.page_values) + chunk.head * D;
         }
-        for (int head = 0; head < call.n_kv_heads; ++head) {
-            ptrdiff_t at = (head * plan.n_keys + run.at + j) * D;
-            for (int i = 0; i < n; ++i) part[i] = k[i] + head * D;
-            pack_columns<E, S>(part, n, D, keys + at);
-            for (int i = 0; i < n; ++i) part[i] = v[i] + head * D;
-            for (int i = 0; i < kLanes; i += E::kPair) {
-                if (i < n) pack_rows<E, S>(part + i, n - i, D, values + at + i * D);
-                else std::memset(values + at + i * D, 0, E::kPair * D * sizeof(typename E::Type));
-            }
-        }
+        pack_columns<E, S>(k, n, D, keys + at + (ptrdiff_t)j * D);
+        pack_values<E, S>(v, n, D, values + at + (ptrdiff_t)block * D + (j - block) * kLanes, value_group(run, block));
     }
 }
 
-// A thread's tile: kTile rows, rounded up to whole strips of kRows.
+// A thread's tile, of at most `room` rows, a multiple of the strip and of kRows.
 template <class E>
 struct State {
-    static constexpr int kRoom = (kTile + kRows - 1) / kRows * kRows;
-    typename E::Type *q, *weights;  // [kRoom][D], [kRows][kBlock]
-    float *scores, *out;            // [kRows][kBlock], [kRoom][D]
-    float *sums, *joined;           // [kRoom][kLanes], [kTile][sums_size]
-    float top[kRoom];               // the running maximum times the scale, in powers of 2
-    int position[kRoom], first[kRoom], last[kRoom];
+    typename E::Type *q, *weights;  // [room][D], [strip][kBlock]
+    float *scores, *out;            // [strip][kBlock], [room][D]
+    float *sums, *joined;           // [room][kLanes], [room][sums_size]
+    float* top;                     // [room]: the running maximum times the scale, in powers of 2
+    int *position, *first, *last;   // [room]
 
-    State(Memory& memory, int head_dim) {
+    State(Memory& memory, int room, int head_dim) {
         constexpr size_t kSize = sizeof(typename E::Type);
-        memory.reset(kRoom * head_dim * (kSize + 4) + kRows * kBlock * (kSize + 4) + kRoom * kLanes * 4 +
-                         kTile * sums_size(head_dim) * 4, 6);
-        q = memory.take<typename E::Type>(kRoom * head_dim);
-        weights = memory.take<typename E::Type>(kRows * kBlock);
-        scores = memory.take<float>(kRows * kBlock);
-        out = memory.take<float>(kRoom * head_dim);
-        sums = memory.take<float>(kRoom * kLanes);
-        joined = memory.take<float>(kTile * sums_size(head_dim));
-        std::memset(weights, 0, kRows * kBlock * kSize);
+        const int n_weights = round_up(strip<E>(), kRows) * kBlock;
+        memory.reset(room * head_dim * (kSize + 4) + n_weights * (kSize + 4) + room * kLanes * 4 +
+                         room * sums_size(head_dim) * 4 + room * 16, 10);
+        q = memory.take<typename E::Type>(room * head_dim);
+        weights = memory.take<typename E::Type>(n_weights);
+        scores = memory.take<float>(n_weights);
+        out = memory.take<float>(room * head_dim);
+        sums = memory.take<float>(room * kLanes);
+        joined = memory.take<float>(room * sums_size(head_dim));
+        top = memory.take<float>(room);
+        position = memory.take<int>(room), first = memory.take<int>(room), last = memory.take<int>(room);
+        std::memset(weights, 0, n_weights * kSize);
     }
 };
 
@@ -296,17 +335,18 @@ INLINE void weigh(float* scores, typename E::Type* weights, int n_vectors, int f
         *top = risen;
     }
     for (int j = 0; j < n_vectors; ++j) {
-        Vec weight = exp2(load(scores + j * kLanes) * scale - *top);
+        Vec weight = exp2(fma(load(scores + j * kLanes), splat(scale), splat(-*top)));
         total += weight;
         store(weights + j * kLanes, weight);
     }
     store(sums, total);
 }
 
+// Keys [at, at + n_keys) of a run, which are of one block.
 template <class E>
-void add_block(const Call& call, State<E>& state, int row, int n_rows, int at, int n_keys, const typename E::Type* keys,
-               const typename E::Type* values) {
-    const int D = call.head_dim, n_vectors = divide_up(n_keys, kLanes);
+void add_block(const Call& call, const Run& run, State<E>& state, int row, int n_rows, int at, int n_keys,
+               const typename E::Type* keys, const typename E::Type* values) {
+    const int D = call.head_dim, n_vectors = n_keys / kLanes, block = at / kBlock * kBlock;
     const float scale = call.scale * 1.44269504f;  // weights are powers of 2
     product<E>(state.q + row * D, D, n_rows, keys + (ptrdiff_t)at * D, (ptrdiff_t)kLanes * D, kLanes * E::kPair,
                D / E::kPair, state.scores, kBlock, false, n_vectors);
@@ -315,21 +355,24 @@ void add_block(const Call& call, State<E>& state, int row, int n_rows, int at, i
         weigh<E>(state.scores + r * kBlock, state.weights + r * kBlock, n_vectors, state.first[i] - at,
                  state.last[i] - at, scale, state.top + i, state.sums + i * kLanes, state.out + i * D, D);
     }
-    product<E>(state.weights, kBlock, n_rows, values + (ptrdiff_t)at * D, kLanes * E::kPair, (ptrdiff_t)D * E::kPair,
-               n_vectors * kLanes / E::kPair, state.out + row * D, D, true, D / kLanes);
+    product<E>(state.weights, kBlock, n_rows, values + (ptrdiff_t)block * D + (at - block) * kLanes,
+               value_group(run, block), kLanes * E::kPair, n_keys / E::kPair, state.out + row * D, D, true, D / kLanes);
 }
 
 // Blocks [from, to) of one run, counted from its start.
 template <class E>
 void add_run(const Call& call, const Tile& tile, State<E>& state, const Run& run, int from, int to,
              const typename E::Type* keys, const typename E::Type* values) {
+    const int step = strip<E>();
     for (int j = from * kBlock; j < std::min(to * kBlock, run.length); j += kBlock)
-        for (int row = 0; row < tile.count; row += kRows) {
-            int n_rows = std::min(kRows, tile.count - row);
+        for (int row = 0; row < tile.count; row += step) {
+            int n_rows = std::min(step, tile.count - row);
             int first = *std::min_element(state.first + row, state.first + row + n_rows);
             int last = *std::max_element(state.last + row, state.last + row + n_rows);
             if (first >= last || last <= j || first >= j + kBlock) continue;
-            add_block<E>(call, state, row, n_rows, j, std::min(last - j, kBlock), keys, values);
+            int at = std::max(j, first / key_step<E>() * key_step<E>());
+            int end = std::min(j + kBlock, round_up(last, key_step<E>()));
+            add_block<E>(call, run, state, row, n_rows, at, end - at, keys, values);
         }
 }
 
@@ -405,7 +448,7 @@ void join_tasks(const Call& call, const Join& tasks, float* partials) {
 
 template <class E, class S>
 void run(const Call& call) {
-    const Plan plan = make_plan(call);
+    const Plan plan = make_plan(call, strip<E>());
     const int D = call.head_dim, n_tiles = (int)plan.tiles.size(), n_chunks = (int)plan.chunks.size();
     static thread_local Memory shared;
     const size_t n_packed = (size_t)plan.n_keys * call.n_kv_heads * D;
@@ -418,8 +461,9 @@ void run(const Call& call) {
 #pragma omp for schedule(dynamic, 1)
         for (int i = 0; i < n_chunks; ++i) pack_chunk<E, S>(call, plan, plan.chunks[i], keys, values);
         static thread_local Memory own;
-        State<E> state(own, D);
+        State<E> state(own, round_up(plan.tile, kRows), D);
         std::vector<int> path;
+        const Units units;
 #pragma omp for schedule(dynamic, 1)
         for (int i = 0; i < n_tiles; ++i)
             attend<E, S>(call, plan, plan.tiles[i], state, path, keys, values, partials);

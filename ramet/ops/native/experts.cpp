@@ -4,17 +4,26 @@
 // activations of every pair, a task a range of one expert's columns; then the outputs, a task a range of the columns of
 // all rows, which walks the experts in their order. tile() sums an element in the order of its terms alone, and a row's
 // experts are added in theirs: a row's bits depend neither on the rows that share the call nor on the threads.
+#include <atomic>
+
 #include "activation.h"
 #include "memory.h"
-#include "tile.h"
+#include "panel.h"
 
 namespace ramet {
 namespace {
 
-constexpr int kBlock = 32 * kRows;          // rows of x gathered at a time
-constexpr int kGroups = 8, kVectors = 8;    // of columns, in a task of the first and of the second product
-constexpr int kPanel = 4;                   // vectors multiplied at a time: pairs of gates and ups in the first product
-constexpr int kSteps = 512;                 // of a sum, taken for all rows of a block: what they read stays in the second cache
+constexpr int kBlock = 256;         // rows of x gathered at a time
+constexpr int kRowBlock = 96;       // pairs in the second product at a time
+#ifndef RAMET_TASKS
+#define RAMET_TASKS 16
+#endif
+constexpr int kTasks = RAMET_TASKS;          // a thread, at least, in the first product
+constexpr size_t kTotals = 1 << 20;  // bytes of sums that a task of the second product keeps
+#ifndef RAMET_VECTORS
+#define RAMET_VECTORS 12
+#endif
+constexpr int kVectors = RAMET_VECTORS;        // of columns in such a task, at most
 constexpr int64_t kWorthThreads = 1 << 18;  // products
 
 // A layer's sizes: n_experts of gate and up [size, width] and down [width, size].
@@ -33,13 +42,20 @@ struct Sizes {
 
 // The pairs of a call, sorted by expert, within it by row: the rows and weights of expert e are [offsets[e], offsets[e + 1]).
 struct Pairs {
-    int *offsets, *rows;
+    int n_experts, *offsets, *rows;
     float* weights;
+
+    // The first expert from e on that is wanted; n_experts behind the last.
+    int touched(int e) const {
+        while (e < n_experts && offsets[e] == offsets[e + 1]) ++e;
+        return e;
+    }
 
     static size_t bytes(int n_pairs, int n_experts) { return ((size_t)n_experts + 2 * (size_t)n_pairs + 2) * 4; }
 
     Pairs(const int64_t* chosen, const float* given, int n_rows, int n_chosen, int n_experts, Memory& memory)
-        : offsets(memory.take<int>(n_experts + 2)),
+        : n_experts(n_experts),
+          offsets(memory.take<int>(n_experts + 2)),
           rows(memory.take<int>((size_t)n_rows * n_chosen)),
           weights(memory.take<float>((size_t)n_rows * n_chosen)) {
         std::fill(offsets, offsets + n_experts + 2, 0);
@@ -56,10 +72,10 @@ struct Pairs {
 };
 
 template <class E, class S>
-void gather(const S* x, const int* rows, int n_rows, int width, int room, typename E::Type* out) {
+void gather(const S* x, const int* rows, int n_rows, int width, int room, int out_row, typename E::Type* out) {
     for (int r = 0; r < n_rows; ++r) {
         const S* from = x + (int64_t)rows[r] * width;
-        auto* to = out + (ptrdiff_t)r * room;
+        auto* to = out + (ptrdiff_t)r * out_row;
         if constexpr (std::is_same<S, typename E::Type>::value) std::memcpy(to, from, width * sizeof(S));
         else
             for (int c = 0; c < width; ++c) to[c] = E::from(from[c]);
@@ -67,41 +83,85 @@ void gather(const S* x, const int* rows, int n_rows, int width, int room, typena
     }
 }
 
-// sums [n_rows][n_vectors * kLanes] = rows of `a` times vectors of packed columns, as tile.h's product() for any number of rows.
-template <class E>
-void multiply(const typename E::Type* a, int a_row, int n_rows, const typename E::Type* b, int room, int n_vectors,
-              float* sums, int out_row) {
-    const int n_steps = room / E::kPair;
-    for (int k = 0; k < n_steps; k += kSteps)
-        for (int r = 0; r < n_rows; r += kRows)
-            product<E>(a + (ptrdiff_t)r * a_row + k * E::kPair, a_row, std::min(kRows, n_rows - r),
-                       b + (ptrdiff_t)k * kLanes * E::kPair, (ptrdiff_t)kLanes * room, kLanes * E::kPair,
-                       std::min(kSteps, n_steps - k), sums + (ptrdiff_t)r * out_row, out_row, k > 0, n_vectors);
-}
+// Groups [begin, end) of an expert's columns; a group is a vector of gates and one of ups.
+struct Task {
+    int expert, begin, end;
+};
 
-// Groups [begin, end) of an expert's activations; a group is a vector of gates and one of ups. hidden [pairs][out_row].
+// The work of the first product: the experts that are wanted, those of most rows first, each in `n_parts` tasks.
+class Work {
+  public:
+    static size_t bytes(int n_experts) { return (size_t)n_experts * 4; }
+
+    Work(const Pairs& pairs, int n_experts, int n_groups, int n_threads, Memory& memory)
+        : experts_(memory.take<int>(n_experts)), n_groups_(n_groups) {
+        auto count = [&](int e) { return pairs.offsets[e + 1] - pairs.offsets[e]; };
+        for (int e = 0; e < n_experts; ++e)
+            if (count(e) > 0) experts_[n_touched_++] = e;
+        std::stable_sort(experts_, experts_ + n_touched_, [&](int a, int b) { return count(a) > count(b); });
+        n_parts_ = std::clamp(divide_up(kTasks * n_threads, std::max(1, n_touched_)), 1, divide_up(n_groups, 2));
+    }
+
+    int n_touched() const { return n_touched_; }
+    int size() const { return n_touched_ * n_parts_; }
+    Task operator[](int i) const {
+        const int part = i % n_parts_;
+        return {experts_[i / n_parts_], n_groups_ * part / n_parts_, n_groups_ * (part + 1) / n_parts_};
+    }
+
+  private:
+    int* experts_;
+    int n_groups_, n_touched_ = 0, n_parts_ = 1;
+};
+
+// A call's arguments.
 template <class E, class S>
-void activate(const S* x, const Pairs& pairs, int expert, const typename E::Type* gate_up, Sizes sizes, int begin, int end,
-              bool is_gelu, typename E::Type* hidden, int out_row, Memory& memory) {
+struct Layer {
     using Type = typename E::Type;
-    const int room = round_up(sizes.width, E::kPair);
-    constexpr int kWide = kPanel * kLanes;
-    memory.reset((size_t)(kBlock + kRows) * (room * sizeof(Type) + kWide * 4), 2);
-    Type* block = memory.take<Type>((size_t)(kBlock + kRows) * room);
-    float* sums = memory.take<float>((size_t)(kBlock + kRows) * kWide);
-    const int last = pairs.offsets[expert + 1];
-    for (int first = pairs.offsets[expert]; first < last; first += kBlock) {
+    Sizes sizes;
+    const Type *gate_up, *down;
+    bool is_gelu;
+    const S* x;
+    int n_rows;
+    S* out;
+
+    int n_groups() const { return divide_up(sizes.size, kLanes); }
+    int n_vectors() const { return divide_up(sizes.width, kLanes); }
+    int width_room() const { return round_up(sizes.width, E::kPair); }
+    int size_room() const { return round_up(sizes.size, E::kPair); }
+    int hidden_row() const { return padded<Type>(round_up(sizes.size, kLanes)); }
+    ptrdiff_t group() const { return (ptrdiff_t)2 * kLanes * width_room(); }
+    const Type* gates(const Task& task) const {
+        return gate_up + task.expert * sizes.template gate_up<E>() + task.begin * group();
+    }
+};
+
+// hidden [pairs][hidden_row]: a task's part of it. Meanwhile what `next` begins with is fetched.
+template <class E, class S>
+void activate(const Layer<E, S>& layer, const Pairs& pairs, const Task& task, const Task* next, typename E::Type* hidden,
+              Memory& memory) {
+    using Type = typename E::Type;
+    const int most = vectors_at_once() / 2, wide = vectors_at_once() * kLanes;
+    const int room = layer.width_room(), row = padded<Type>(room), hidden_row = layer.hidden_row();
+    memory.reset((size_t)(kBlock) * (row * sizeof(Type) + wide * 4), 2);
+    Type* block = memory.take<Type>((size_t)(kBlock) * row);
+    float* sums = memory.take<float>((size_t)(kBlock) * wide);
+    const int last = pairs.offsets[task.expert + 1];
+    for (int first = pairs.offsets[task.expert]; first < last; first += kBlock) {
         const int n_block = std::min(kBlock, last - first);
-        gather<E, S>(x, pairs.rows + first, n_block, sizes.width, room, block);
-        for (int g = begin; g < end; g += kPanel / 2) {
-            const int n_groups = std::min(kPanel / 2, end - g);
-            multiply<E>(block, room, n_block, gate_up + (ptrdiff_t)2 * g * kLanes * room, room, 2 * n_groups, sums, kWide);
+        gather<E, S>(layer.x, pairs.rows + first, n_block, layer.sizes.width, room, row, block);
+        for (int g = task.begin; g < task.end; g += most) {
+            const int n_groups = std::min(most, task.end - g);
+            const Type* gates = layer.gates({task.expert, g, task.end});
+            const Type* following = g + n_groups < task.end ? gates + n_groups * layer.group() : next ? layer.gates(*next) : gates;
+            Ahead ahead(following, n_groups * layer.group() * sizeof(Type), n_fetches(n_block, room, 2 * n_groups));
+            multiply<E>(block, row, n_block, gates, room, 2 * n_groups, sums, wide, &ahead);
             for (int r = 0; r < n_block; ++r)
                 for (int j = 0; j < n_groups; ++j) {
-                    const float* gate = sums + r * kWide + 2 * j * kLanes;
+                    const float* gate = sums + r * wide + 2 * j * kLanes;
                     Vec a = load(gate);
-                    a = is_gelu ? gelu_tanh(a) : silu(a);
-                    store(hidden + (ptrdiff_t)(first + r) * out_row + (g + j) * kLanes, a * load(gate + kLanes));
+                    a = layer.is_gelu ? gelu_tanh(a) : silu(a);
+                    store(hidden + (ptrdiff_t)(first + r) * hidden_row + (g + j) * kLanes, a * load(gate + kLanes));
                 }
         }
     }
@@ -109,87 +169,92 @@ void activate(const S* x, const Pairs& pairs, int expert, const typename E::Type
 
 // Vectors [begin, end) of every row's output columns.
 template <class E, class S>
-void combine(const typename E::Type* hidden, int hidden_row, const Pairs& pairs, const typename E::Type* down, Sizes sizes,
-             int begin, int end, int n_rows, S* out, Memory& memory) {
-    const int wide = kVectors * kLanes, room = round_up(sizes.size, E::kPair);
-    memory.reset(((size_t)n_rows + kRows) * wide * 4, 2);
-    float* totals = memory.take<float>((size_t)n_rows * wide);
-    float* sums = memory.take<float>(kRows * wide);
-    std::fill(totals, totals + (size_t)n_rows * wide, 0.0f);
-    for (int e = 0; e < sizes.n_experts; ++e) {
-        const auto* weight = down + e * sizes.down<E>() + (ptrdiff_t)begin * kLanes * room;
-        for (int p = pairs.offsets[e]; p < pairs.offsets[e + 1]; p += kRows) {
-            const int n = std::min(kRows, pairs.offsets[e + 1] - p);
-            product<E>(hidden + (ptrdiff_t)p * hidden_row, hidden_row, n, weight, (ptrdiff_t)kLanes * room,
-                       kLanes * E::kPair, room / E::kPair, sums, wide, false, end - begin);
+void combine(const Layer<E, S>& layer, const Pairs& pairs, const typename E::Type* hidden, int begin, int end,
+             Memory& memory) {
+    const int n_vectors = end - begin, wide = n_vectors * kLanes, room = layer.size_room(), row = layer.hidden_row();
+    memory.reset(((size_t)layer.n_rows + kRowBlock) * wide * 4, 2);
+    float* totals = memory.take<float>((size_t)layer.n_rows * wide);
+    float* sums = memory.take<float>((kRowBlock) * wide);
+    std::fill(totals, totals + (size_t)layer.n_rows * wide, 0.0f);
+    auto columns = [&](int e) {
+        return layer.down + e * layer.sizes.template down<E>() + (ptrdiff_t)begin * kLanes * room;
+    };
+    for (int e = pairs.touched(0); e < layer.sizes.n_experts;) {
+        const int next = pairs.touched(e + 1), first = pairs.offsets[e], last = pairs.offsets[e + 1];
+        Ahead ahead(columns(next < layer.sizes.n_experts ? next : e), (size_t)wide * room * sizeof(typename E::Type),
+                    n_fetches(last - first, room, n_vectors));
+        for (int p = first; p < last; p += kRowBlock) {
+            const int n = std::min(kRowBlock, last - p);
+            multiply<E>(hidden + (ptrdiff_t)p * row, row, n, columns(e), room, n_vectors, sums, wide, &ahead);
             for (int i = 0; i < n; ++i) {
                 float* to = totals + (ptrdiff_t)pairs.rows[p + i] * wide;
-                for (int j = 0; j < (end - begin) * kLanes; j += kLanes)
+                for (int j = 0; j < wide; j += kLanes)
                     store(to + j, load(to + j) + pairs.weights[p + i] * load(sums + i * wide + j));
             }
         }
+        e = next;
     }
-    for (int r = 0; r < n_rows; ++r)
+    for (int r = 0; r < layer.n_rows; ++r)
         for (int j = begin; j < end; ++j) {
             Vec total = load(totals + (ptrdiff_t)r * wide + (j - begin) * kLanes);
-            S* to = out + (int64_t)r * sizes.width + j * kLanes;
-            const int n = std::min(kLanes, sizes.width - j * kLanes);
+            S* to = layer.out + (int64_t)r * layer.sizes.width + j * kLanes;
+            const int n = std::min(kLanes, layer.sizes.width - j * kLanes);
             if (n == kLanes) store(to, total);
             else store_first(to, total, n);
         }
 }
 
+// Tasks of the second product: as many for each thread, of few enough columns that a task's sums stay in a near cache.
+int n_combined(int n_vectors, int n_rows, int n_threads) {
+    const int most = std::clamp((int)(kTotals / ((size_t)std::max(1, n_rows) * kLanes * 4)), 2, kVectors);
+    return std::min(n_vectors, n_threads * divide_up(n_vectors, n_threads * most));
+}
+
 template <class E, class S>
-void experts(const S* x, const int64_t* chosen, const float* weights, const typename E::Type* gate_up,
-             const typename E::Type* down, Sizes sizes, int n_rows, int n_chosen, bool is_gelu, S* out, int n_threads) {
+void experts(const Layer<E, S>& layer, const int64_t* chosen, const float* weights, int n_chosen, int n_threads) {
     using Type = typename E::Type;
-    const int n_pairs = n_rows * n_chosen, hidden_row = round_up(sizes.size, kLanes);
-    const int n_groups = hidden_row / kLanes, n_vectors = divide_up(sizes.width, kLanes);
-    const int n_first = divide_up(n_groups, kGroups), n_second = divide_up(n_vectors, kVectors);
-    if ((int64_t)n_pairs * sizes.size * sizes.width < kWorthThreads) n_threads = 1;
+    const int n_pairs = layer.n_rows * n_chosen, n_experts = layer.sizes.n_experts, n_vectors = layer.n_vectors();
+    if ((int64_t)n_pairs * layer.sizes.size * layer.sizes.width < kWorthThreads) n_threads = 1;
     static thread_local Memory shared;
-    const size_t n_hidden = ((size_t)n_pairs + kRows) * hidden_row;
-    shared.reset(n_hidden * sizeof(Type) + Pairs::bytes(n_pairs, sizes.n_experts), 4);
-    const Pairs pairs(chosen, weights, n_rows, n_chosen, sizes.n_experts, shared);
+    const size_t n_hidden = ((size_t)n_pairs) * layer.hidden_row();
+    shared.reset(n_hidden * sizeof(Type) + Pairs::bytes(n_pairs, n_experts) + Work::bytes(n_experts), 5);
+    const Pairs pairs(chosen, weights, layer.n_rows, n_chosen, n_experts, shared);
+    const Work work(pairs, n_experts, layer.n_groups(), n_threads, shared);
     Type* hidden = shared.take<Type>(n_hidden);
+    const int n_second = n_combined(n_vectors, layer.n_rows, n_threads);
+    std::atomic<int> taken{0};
 #pragma omp parallel num_threads(n_threads) if (n_threads > 1)
     {
         static thread_local Memory own;
-#pragma omp for schedule(dynamic, 1)
-        for (int task = 0; task < sizes.n_experts * n_first; ++task) {
-            const int e = task / n_first, begin = task % n_first * kGroups;
-            if (pairs.offsets[e] < pairs.offsets[e + 1])
-                activate<E, S>(x, pairs, e, gate_up + e * sizes.gate_up<E>(), sizes, begin,
-                               std::min(n_groups, begin + kGroups), is_gelu, hidden, hidden_row, own);
+        const Units units;
+        for (int i = taken++; i < work.size();) {
+            const int next = taken++;
+            const Task following = work[std::min(next, work.size() - 1)];
+            activate<E, S>(layer, pairs, work[i], next < work.size() ? &following : nullptr, hidden, own);
+            i = next;
         }
+#pragma omp barrier
+#ifdef RAMET_DYN
 #pragma omp for schedule(dynamic, 1)
-        for (int task = 0; task < n_second; ++task)
-            combine<E, S>(hidden, hidden_row, pairs, down, sizes, task * kVectors, std::min(n_vectors, (task + 1) * kVectors),
-                          n_rows, out, own);
+#else
+#pragma omp for schedule(static)
+#endif
+        for (int i = 0; i < n_second; ++i)
+            combine<E, S>(layer, pairs, hidden, (int)((int64_t)n_vectors * i / n_second),
+                          (int)((int64_t)n_vectors * (i + 1) / n_second), own);
     }
-}
-
-// weight [n_parts * n_rows, width] as vectors of kLanes rows, those of the parts in turn; the last of a part are padded.
-template <class E, class S>
-void pack(const S* weight, int n_parts, int n_rows, int width, typename E::Type* out) {
-    for (int r = 0; r < n_rows; r += kLanes)
-        for (int part = 0; part < n_parts; ++part) {
-            const S* rows[kLanes];
-            const int n = std::min(kLanes, n_rows - r);
-            for (int i = 0; i < n; ++i) rows[i] = weight + ((int64_t)part * n_rows + r + i) * width;
-            pack_columns<E, S>(rows, n, width, out);
-            out += (ptrdiff_t)kLanes * round_up(width, E::kPair);
-        }
 }
 
 template <class E, class S>
 void pack_all(const S* gate_up, const S* down, Sizes sizes, typename E::Type* gate_up_out, typename E::Type* down_out,
               int n_threads) {
     const int64_t area = (int64_t)sizes.size * sizes.width;
+    use_large_pages(gate_up_out, sizes.n_experts * sizes.gate_up<E>() * sizeof(typename E::Type));
+    use_large_pages(down_out, sizes.n_experts * sizes.down<E>() * sizeof(typename E::Type));
 #pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
     for (int e = 0; e < sizes.n_experts; ++e) {
-        pack<E, S>(gate_up + 2 * e * area, 2, sizes.size, sizes.width, gate_up_out + e * sizes.gate_up<E>());
-        pack<E, S>(down + e * area, 1, sizes.width, sizes.size, down_out + e * sizes.down<E>());
+        pack_vectors<E, S>(gate_up + 2 * e * area, 2, sizes.size, sizes.width, gate_up_out + e * sizes.gate_up<E>());
+        pack_vectors<E, S>(down + e * area, 1, sizes.width, sizes.size, down_out + e * sizes.down<E>());
     }
 }
 
@@ -222,11 +287,14 @@ void ramet_experts(const void* x, const int64_t* chosen, const float* weights, c
                    int32_t n_experts, int32_t size, int32_t width, int32_t n_rows, int32_t n_chosen, int32_t is_gelu,
                    void* out, int32_t is_bf16, int32_t n_threads) {
     const Sizes sizes{n_experts, size, width};
-    if (is_bf16)
-        experts<Bf16, bf16>((const bf16*)x, chosen, weights, (const Bf16::Type*)gate_up, (const Bf16::Type*)down, sizes,
-                            n_rows, n_chosen, is_gelu, (bf16*)out, n_threads);
-    else
-        experts<F32, float>((const float*)x, chosen, weights, (const float*)gate_up, (const float*)down, sizes, n_rows,
-                            n_chosen, is_gelu, (float*)out, n_threads);
+    auto run = [&](auto element, const auto* rows) {
+        using E = decltype(element);
+        using S = std::remove_const_t<std::remove_pointer_t<decltype(rows)>>;
+        using Type = typename E::Type;
+        const Layer<E, S> layer{sizes, (const Type*)gate_up, (const Type*)down, is_gelu != 0, rows, n_rows, (S*)out};
+        experts(layer, chosen, weights, n_chosen, n_threads);
+    };
+    if (is_bf16) run(Bf16(), (const bf16*)x);
+    else run(F32(), (const float*)x);
 }
 }

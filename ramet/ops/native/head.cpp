@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "memory.h"
-#include "tile.h"
+#include "panel.h"
 
 namespace ramet {
 namespace {
@@ -55,12 +55,13 @@ INLINE void add(const float* logits, int n, float softcap, float* top, float* su
 
 // Entries [begin, end) of the vocabulary for all rows; totals [n_rows].
 template <class E, class S>
-void sum_chunk(const typename E::Type* hidden, int n_rows, int width, const S* weight, int row_width, int begin, int end,
-               float softcap, Total* totals, Memory& memory) {
+void sum_chunk(const typename E::Type* hidden, int row, int n_rows, int width, const S* weight, int row_width, int begin,
+               int end, float softcap, Total* totals, Memory& memory) {
     using Type = typename E::Type;
-    memory.reset((size_t)kBlock * width * sizeof(Type) + kRows * kBlock * 4 + (size_t)n_rows * (kLanes + 1) * 4, 4);
+    const int step = rows_at_once();
+    memory.reset((size_t)kBlock * width * sizeof(Type) + step * kBlock * 4 + (size_t)n_rows * (kLanes + 1) * 4, 4);
     Type* packed = memory.take<Type>((size_t)kBlock * width);
-    float* logits = memory.take<float>(kRows * kBlock);
+    float* logits = memory.take<float>(step * kBlock);
     float* sums = memory.take<float>((size_t)n_rows * kLanes);
     float* tops = memory.take<float>(n_rows);
     std::fill(sums, sums + (size_t)n_rows * kLanes, 0.0f);
@@ -73,10 +74,9 @@ void sum_chunk(const typename E::Type* hidden, int n_rows, int width, const S* w
             for (int i = 0; i < n_own; ++i) rows[i] = weight + (int64_t)(v + j + i) * row_width;
             pack_columns<E, S>(rows, n_own, row_width, packed + (ptrdiff_t)j * width, kAhead * (ptrdiff_t)row_width);
         }
-        for (int r = 0; r < n_rows; r += kRows) {
-            int n_own = std::min(kRows, n_rows - r);
-            product<E>(hidden + (ptrdiff_t)r * width, width, n_own, packed, (ptrdiff_t)kLanes * width,
-                       kLanes * E::kPair, width / E::kPair, logits, kBlock, false, kBlock / kLanes);
+        for (int r = 0; r < n_rows; r += step) {
+            int n_own = std::min(step, n_rows - r);
+            multiply<E>(hidden + (ptrdiff_t)r * row, row, n_own, packed, width, kBlock / kLanes, logits, kBlock);
             for (int i = 0; i < n_own; ++i) add(logits + i * kBlock, n, softcap, tops + r + i, sums + (r + i) * kLanes);
         }
     }
@@ -87,22 +87,22 @@ template <class E, class S>
 void logsumexp(const S* hidden, const S* weight, int n_rows, int row_width, int n_entries, float softcap, float* out,
                int n_threads) {
     using Type = typename E::Type;
-    const int width = round_up(row_width, E::kPair), room = round_up(n_rows, kRows);
+    const int width = round_up(row_width, E::kPair), row = padded<Type>(width), room = n_rows;
     const int n_chunks = divide_up(n_entries, kChunk);
     static thread_local Memory shared;
-    shared.reset((size_t)room * width * sizeof(Type) + (size_t)n_chunks * n_rows * sizeof(Total), 2);
-    Type* rows = shared.take<Type>((size_t)room * width);
+    shared.reset((size_t)room * row * sizeof(Type) + (size_t)n_chunks * n_rows * sizeof(Total), 2);
+    Type* rows = shared.take<Type>((size_t)room * row);
     Total* totals = shared.take<Total>((size_t)n_chunks * n_rows);
-    for (int r = 0; r < room; ++r)
+    for (int r = 0; r < n_rows; ++r)
         for (int c = 0; c < width; ++c)
-            rows[(ptrdiff_t)r * width + c] =
-                r < n_rows && c < row_width ? E::from(hidden[(ptrdiff_t)r * row_width + c]) : Type{};
+            rows[(ptrdiff_t)r * row + c] = c < row_width ? E::from(hidden[(ptrdiff_t)r * row_width + c]) : Type{};
 #pragma omp parallel num_threads(n_threads)
     {
         static thread_local Memory own;
+        const Units units;
 #pragma omp for schedule(dynamic, 1)
         for (int c = 0; c < n_chunks; ++c)
-            sum_chunk<E, S>(rows, n_rows, width, weight, row_width, c * kChunk, std::min(n_entries, (c + 1) * kChunk),
+            sum_chunk<E, S>(rows, row, n_rows, width, weight, row_width, c * kChunk, std::min(n_entries, (c + 1) * kChunk),
                             softcap, totals + (ptrdiff_t)c * n_rows, own);
     }
     for (int r = 0; r < n_rows; ++r) {

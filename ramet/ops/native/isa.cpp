@@ -1,7 +1,8 @@
 // What the library was compiled for.
-#include "simd.h"
+#include "amx.h"
 
 extern "C" const char* ramet_isa() {
+    if (ramet::amx::available) return "amx-bf16";
 #if defined(RAMET_BF16_DOT)
     return "avx512-bf16";
 #elif defined(RAMET_AVX512)

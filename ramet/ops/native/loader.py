@@ -19,9 +19,10 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Library:
-    """The kernels' C functions, and what they were built for: `isa` is "avx512-bf16", "avx512", "avx2", "neon" or
-    "portable"; `openmp` the runtime whose threads they use (None: the caller's thread alone). `held` are the functions
-    that take microseconds: Python's other threads wait for them, rather than they for these when they are done."""
+    """The kernels' C functions, and what they were built for: `isa` is "amx-bf16", "avx512-bf16", "avx512",
+    "avx2", "neon" or "portable"; `openmp` the runtime whose threads they use (None: the caller's thread alone). `held`
+    are the functions that take microseconds: Python's other threads wait for them, rather than they for these when they
+    are done."""
 
     functions: ctypes.CDLL
     held: ctypes.PyDLL
@@ -35,8 +36,8 @@ class Library:
             functions = ctypes.CDLL(str(file))
             functions.ramet_isa.restype = ctypes.c_char_p
             for name in (
-                "attention", "rms_norm", "rotate", "gated", "sigmoid_mul", "logsumexp", "columns",
-                "experts_sizes", "experts_pack", "experts",
+                "attention", "keep", "rms_norm", "expert_norms", "join", "rotate", "gated", "sigmoid_mul", "logsumexp",
+                "columns", "route", "experts_sizes", "experts_pack", "experts", "linear_size", "linear_pack", "linear",
             ):  # fmt: skip
                 getattr(functions, f"ramet_{name}").restype = None
             return cls(functions, _held(file), functions.ramet_isa().decode(), openmp)

@@ -25,6 +25,14 @@ INLINE void put(S* to, Vec x, int n) {
     else store_first(to, x, n);
 }
 
+// As a store and a load of S leave it.
+template <class S>
+INLINE Vec rounded(Vec x) {
+    S part[kLanes];
+    store(part, x);
+    return load(part);
+}
+
 template <class S>
 INLINE float inverse_rms(const S* x, int n, float eps) {
     Vec squares[4] = {};  // four, so that a sum need not wait for the one before

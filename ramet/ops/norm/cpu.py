@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from ctypes import c_float, c_int64
 
 import torch
@@ -19,10 +20,55 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.
     if found is None or x.dim() > 3:
         return reference.rms_norm(x, weight, eps)
     x, weight = _dense(x), None if weight is None else _weight(weight)
-    out = torch.empty(x.shape, dtype=x.dtype)
+    out = _like(x)
     found.functions.ramet_rms_norm(
         pointer(x), *_strides(x), _n_heads(x), pointer(weight), c_float(eps), pointer(out), *_size(x), *_how(x)
     )
+    return out
+
+
+def expert_norms(
+    x: torch.Tensor, dense: torch.Tensor, experts: torch.Tensor, router: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """As `reference.expert_norms`. Rows of x may lie apart."""
+    found = _library_for(x)
+    if found is None:
+        return reference.expert_norms(x, dense, experts, router, eps)
+    x, dense, experts, router = _dense(x), _weight(dense), _weight(experts), router.contiguous()
+    assert router.dtype == x.dtype
+    n, width = x.shape
+    out = torch.empty(3, n, width, dtype=x.dtype)
+    found.functions.ramet_expert_norms(
+        pointer(x), c_int64(x.stride(0)), pointer(dense), pointer(experts), pointer(router), c_float(width**-0.5),
+        c_float(eps), pointer(out), n, width, *_how(x),
+    )  # fmt: skip
+    return out[0], out[1], out[2]
+
+
+def join(
+    x: torch.Tensor,
+    parts: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    post: torch.Tensor | None,
+    scale: torch.Tensor | None,
+    kinds: torch.Tensor | None,
+    eps: float,
+) -> torch.Tensor:
+    """As `reference.join`. Rows of x and of the parts may lie apart."""
+    found = _library_for(x)
+    if found is None:
+        return reference.join(x, parts, post, scale, kinds, eps)
+    assert len(parts) == (1 if post is None else 2)
+    x, parts = _dense(x), [(_dense(part), _weight(weight)) for part, weight in parts]
+    post, scale = None if post is None else _weight(post), None if scale is None else scale.contiguous()
+    assert all(part.dtype == x.dtype for part, _ in parts)
+    assert scale is None or scale.dtype == x.dtype
+    out = _like(x)
+    (first, first_weight), (second, second_weight) = parts[0], parts[-1] if post is not None else (None, None)
+    found.functions.ramet_join(
+        pointer(x), c_int64(x.stride(0)), pointer(first), c_int64(first.stride(0)), pointer(first_weight),
+        pointer(second), c_int64(0 if second is None else second.stride(0)), pointer(second_weight), pointer(post),
+        pointer(scale), pointer(kinds), c_float(eps), pointer(out), *x.shape, *_how(x),
+    )  # fmt: skip
     return out
 
 
@@ -46,9 +92,10 @@ def rotate(
         pointer(qkv), c_int64(qkv.stride(0)), pointer(rotation), n_heads, n_kv_heads, head_dim, rotation.shape[2],
         pointer(q_norm), pointer(k_norm), c_float(eps), len(qkv), *_how(qkv),
     )  # fmt: skip
-    heads = qkv.unflatten(1, (n_heads + 2 * n_kv_heads, head_dim))
-    q, k, v = heads.split([n_heads, n_kv_heads, n_kv_heads], 1)
-    return q, k, v
+    return (
+        _heads(qkv, 0, n_heads, head_dim), _heads(qkv, n_heads, n_kv_heads, head_dim),
+        _heads(qkv, n_heads + n_kv_heads, n_kv_heads, head_dim),
+    )  # fmt: skip
 
 
 def gated(gate_up: torch.Tensor, activation: str) -> torch.Tensor:
@@ -72,7 +119,7 @@ def sigmoid_mul(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
     if found is None or gate.dtype != x.dtype:
         return reference.sigmoid_mul(x, gate)
     x, gate = _dense(x), _dense(gate)
-    out = torch.empty(x.shape, dtype=x.dtype)
+    out = _like(x)
     found.functions.ramet_sigmoid_mul(
         pointer(x), c_int64(x.stride(0)), pointer(gate), c_int64(gate.stride(0)), pointer(out), *x.shape, *_how(x)
     )
@@ -86,6 +133,16 @@ def _library_for(x: torch.Tensor) -> Library | None:
 def _dense(x: torch.Tensor) -> torch.Tensor:
     """The same, with numbers side by side along the last dimension."""
     return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _like(x: torch.Tensor) -> torch.Tensor:
+    """Of the same shape and dtype, rows one behind another."""
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _heads(x: torch.Tensor, first: int, n: int, size: int) -> torch.Tensor:
+    """[T, n, size]: n heads of x [T, C], from number `first` on."""
+    return x.as_strided((len(x), n, size), (x.stride(0), size, 1), x.storage_offset() + first * size)
 
 
 def _strides(x: torch.Tensor) -> tuple[c_int64, c_int64]:

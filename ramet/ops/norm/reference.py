@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch.nn import functional
 
@@ -14,6 +16,39 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.
     wide = x.float()
     wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
     return (wide if weight is None else wide * weight).to(x.dtype)
+
+
+def expert_norms(
+    x: torch.Tensor, dense: torch.Tensor, experts: torch.Tensor, router: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What the three parts of a layer with experts beside an MLP see of x [N, C] (Gemma 4): its norms with the weights
+    dense and experts [C] float32, and the one without a weight times router [C], of x's dtype, times C ** -0.5, rounded
+    after each step as in transformers."""
+    seen = rms_norm(x, None, eps) * router * len(router) ** -0.5
+    return rms_norm(x, dense, eps), rms_norm(x, experts, eps), seen
+
+
+def join(
+    x: torch.Tensor,
+    parts: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    post: torch.Tensor | None,
+    scale: torch.Tensor | None,
+    kinds: torch.Tensor | None,
+    eps: float,
+) -> torch.Tensor:
+    """x [N, C] plus what half a layer makes of it, [N, C], rounded after each step as in transformers.
+
+    parts: one or two tensors [N, C], each normed with its weight [C] float32; two are added and normed again with post
+    [C] float32, which one has not. scale, of x's dtype, multiplies the sum: [1], or [S] by kinds [N] int32.
+    """
+    assert len(parts) == (1 if post is None else 2)
+    both = rms_norm(*parts[0], eps)
+    if post is not None:
+        both = rms_norm(both + rms_norm(*parts[1], eps), post, eps)
+    out = x + both
+    if scale is None:
+        return out
+    return out * (scale[:1] if kinds is None else scale.index_select(0, kinds)[:, None])
 
 
 def rotation(positions: torch.Tensor, frequencies: torch.Tensor, scale: float) -> torch.Tensor:

@@ -12,6 +12,9 @@ import torch
 import triton
 import triton.language as tl
 
+from ramet.ops.norm.reference import expert_norms as expert_norms
+from ramet.ops.norm.reference import join as join
+
 _Launch = tuple[dict[str, Any], dict[str, int]]  # constants and options of a launch
 
 

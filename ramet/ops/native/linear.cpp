@@ -1,0 +1,180 @@
+// Products with a layer's weight, packed once; the contract is ops/linear/reference.py.
+//
+// A task is a few columns of the weight for a chunk of rows, which stay in a near cache while the weight streams past
+// them. An element is summed in the order of its terms alone: a row's bits depend neither on the rows that share the call
+// nor on the threads.
+#include <atomic>
+
+#include "memory.h"
+#include "panel.h"
+
+namespace ramet {
+namespace {
+
+#ifndef RAMET_CHUNK
+#define RAMET_CHUNK (1 << 20)
+#endif
+constexpr int kChunk = RAMET_CHUNK;  // bytes of rows that stay in a near cache
+constexpr int kTasks = 4;         // a thread, at least
+constexpr int64_t kWorthThreads = 1 << 18;  // products
+
+// Rows [row, last_row) and vectors of columns.
+struct Task {
+    int row, last_row, vector, last_vector;
+};
+
+// The tasks of a call: for each chunk of rows, each panel of columns.
+class Work {
+  public:
+    Work(int n_rows, int n_vectors, int row_bytes, int n_threads) : n_rows_(n_rows), n_vectors_(n_vectors) {
+        const int step = rows_at_once(), n_steps = divide_up(n_rows, step), near = std::max(1, kChunk / (row_bytes * step));
+        const int n_chunks = std::max(divide_up(n_steps, near), std::min(n_steps, kTasks * n_threads / n_panels()));
+        chunk_ = divide_up(n_steps, n_chunks) * step;
+    }
+
+    int size() const { return divide_up(n_rows_, chunk_) * n_panels(); }
+    int n_panels() const { return divide_up(n_vectors_, vectors_at_once()); }
+    int chunk() const { return chunk_; }
+    Task operator[](int i) const {
+        const int row = i / n_panels() * chunk_, vector = i % n_panels() * vectors_at_once();
+        return {row, std::min(n_rows_, row + chunk_), vector, std::min(n_vectors_, vector + vectors_at_once())};
+    }
+
+  private:
+    int n_rows_, n_vectors_, chunk_;
+};
+
+// A call's arguments: weight [n, k] packed, bias [n] and residual [n_rows, n] or null; rows of x and residual lie apart.
+template <class E, class S>
+struct Call {
+    using Type = typename E::Type;
+    int n_rows, n, k;
+    const S* x;
+    int64_t x_row;
+    const Type* weight;
+    const S* bias;
+    const S* residual;
+    int64_t residual_row;
+    S* out;
+
+    int room() const { return round_up(k, E::kPair); }
+    int n_vectors() const { return divide_up(n, kLanes); }
+    // Whether rows are multiplied as they lie: complete, and not all in one set of a cache.
+    bool is_plain() const {
+        if (!std::is_same<S, Type>::value || k != room()) return false;
+        return !amx::available || (x_row * sizeof(S) % 64 == 0 && x_row * sizeof(S) % 4096 != 0);
+    }
+    int a_row() const { return is_plain() ? (int)x_row : padded<Type>(room()); }
+    ptrdiff_t vector() const { return (ptrdiff_t)kLanes * room(); }
+};
+
+template <class E, class S>
+void copy_row(const Call<E, S>& call, int r, typename E::Type* out) {
+    const S* from = call.x + r * call.x_row;
+    if constexpr (std::is_same<S, typename E::Type>::value) std::memcpy(out, from, call.k * sizeof(S));
+    else
+        for (int c = 0; c < call.k; ++c) out[c] = E::from(from[c]);
+    for (int c = call.k; c < call.room(); ++c) out[c] = typename E::Type{};
+}
+
+// out = the rounded sums [rows of the task][columns of the task], with what is added to them.
+template <class E, class S>
+void finish(const Call<E, S>& call, const Task& task, const float* sums) {
+    const int wide = (task.last_vector - task.vector) * kLanes;
+    for (int r = task.row; r < task.last_row; ++r)
+        for (int j = task.vector; j < task.last_vector; ++j) {
+            const int c = j * kLanes, n = std::min(kLanes, call.n - c);
+            auto get = [&](const S* from) { return n == kLanes ? load(from) : load_first(from, n); };
+            Vec total = load(sums + (ptrdiff_t)(r - task.row) * wide + (j - task.vector) * kLanes);
+            if (call.bias) total += get(call.bias + c);
+            if (call.residual) total += get(call.residual + r * call.residual_row + c);
+            S* to = call.out + (int64_t)r * call.n + c;
+            if (n == kLanes) store(to, total);
+            else store_first(to, total, n);
+        }
+}
+
+// Meanwhile the weight of `next` is fetched.
+template <class E, class S>
+void compute(const Call<E, S>& call, const typename E::Type* a, const Task& task, const Task& next, float* sums) {
+    const int n_vectors = task.last_vector - task.vector, n_rows = task.last_row - task.row;
+    Ahead ahead(call.weight + next.vector * call.vector(),
+                (next.last_vector - next.vector) * call.vector() * sizeof(typename E::Type),
+                n_fetches(n_rows, call.room(), n_vectors));
+    multiply<E>(a + (ptrdiff_t)task.row * call.a_row(), call.a_row(), n_rows, call.weight + task.vector * call.vector(),
+                call.room(), n_vectors, sums, n_vectors * kLanes, &ahead);
+    finish(call, task, sums);
+}
+
+template <class E, class S>
+void linear(const Call<E, S>& call, int n_threads) {
+    using Type = typename E::Type;
+    if (call.n_rows == 0) return;
+    if ((int64_t)call.n_rows * call.n * call.k < kWorthThreads) n_threads = 1;
+    const Work work(call.n_rows, call.n_vectors(), call.room() * sizeof(Type), n_threads);
+    static thread_local Memory shared;
+    const size_t n_copied = call.is_plain() ? 0 : (size_t)call.n_rows * call.a_row();
+    shared.reset(n_copied * sizeof(Type), 1);
+    Type* copied = shared.take<Type>(n_copied);
+    const Type* a = call.is_plain() ? reinterpret_cast<const Type*>(call.x) : copied;
+    std::atomic<int> taken{0};
+#pragma omp parallel num_threads(n_threads) if (n_threads > 1)
+    {
+        static thread_local Memory own;
+        const Units units;
+        if (!call.is_plain()) {
+#pragma omp for schedule(static)
+            for (int r = 0; r < call.n_rows; ++r) copy_row(call, r, copied + (ptrdiff_t)r * call.a_row());
+        }
+        const size_t n_sums = (size_t)work.chunk() * vectors_at_once() * kLanes;
+        own.reset(n_sums * 4, 1);
+        float* sums = own.take<float>(n_sums);
+        for (int i = taken++; i < work.size();) {
+            const int next = taken++;
+            compute(call, a, work[i], work[std::min(next, work.size() - 1)], sums);
+            i = next;
+        }
+    }
+}
+
+template <class E, class S>
+void pack(const S* weight, int n, int k, typename E::Type* out, int n_threads) {
+    const int room = round_up(k, E::kPair);
+    use_large_pages(out, (size_t)round_up(n, kLanes) * room * sizeof(typename E::Type));
+#pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
+    for (int v = 0; v < divide_up(n, kLanes); ++v)
+        pack_vectors<E, S>(weight + (int64_t)v * kLanes * k, 1, std::min(kLanes, n - v * kLanes), k,
+                           out + (ptrdiff_t)v * kLanes * room);
+}
+
+}  // namespace
+}  // namespace ramet
+
+using namespace ramet;
+
+extern "C" {
+
+// Bytes that a packed weight [n, k] takes.
+void ramet_linear_size(int32_t n, int32_t k, int32_t is_bf16, int64_t* bytes) {
+    const int64_t n_room = round_up(n, kLanes);
+    *bytes = is_bf16 ? n_room * round_up(k, Bf16::kPair) * (int64_t)sizeof(Bf16::Type) : n_room * k * (int64_t)sizeof(float);
+}
+
+void ramet_linear_pack(const void* weight, int32_t n, int32_t k, void* out, int32_t is_bf16, int32_t n_threads) {
+    if (is_bf16) pack<Bf16>((const bf16*)weight, n, k, (Bf16::Type*)out, n_threads);
+    else pack<F32>((const float*)weight, n, k, (float*)out, n_threads);
+}
+
+void ramet_linear(const void* x, int64_t x_row, int32_t n_rows, const void* weight, int32_t n, int32_t k, const void* bias,
+                  const void* residual, int64_t residual_row, void* out, int32_t is_bf16, int32_t n_threads) {
+    auto run = [&](auto element, auto* to) {
+        using E = decltype(element);
+        using S = std::remove_pointer_t<decltype(to)>;
+        const Call<E, S> call{n_rows, n, k, (const S*)x, x_row, (const typename E::Type*)weight, (const S*)bias,
+                              (const S*)residual, residual_row, to};
+        linear(call, n_threads);
+    };
+    if (is_bf16) run(Bf16(), (bf16*)out);
+    else run(F32(), (float*)out);
+}
+}
