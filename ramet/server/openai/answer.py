@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -45,14 +46,16 @@ class TextUsage(_Answer):
         )
 
 
-class TokenLogprob(_Answer):
-    """A token by its id: two of the same text differ in their bytes."""
+@dataclass(slots=True)
+class TokenLogprob:
+    """A token by its id: two of the same text differ in their bytes. A dataclass, since a read tells of a thousand."""
 
     token: str
     logprob: float
     bytes: list[int]
 
 
+@dataclass(slots=True)
 class PositionLogprobs(TokenLogprob):
     """The token of a position, and those that were asked for."""
 

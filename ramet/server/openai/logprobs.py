@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from functools import cache
 
 from ramet.generation import Position
 from ramet.server.openai.answer import ChatLogprobs, CompletionLogprobs, PositionLogprobs, TokenLogprob
@@ -20,16 +21,17 @@ def chat_logprobs(request: TextRequest, tokenizer: Tokenizer, delta: Delta) -> C
     if request.n_best is None:
         return None
 
-    def told(pair: Pair) -> TokenLogprob:
-        token, logprob = pair
-        text = _text(request, tokenizer, token)
-        return TokenLogprob(token=text, logprob=logprob, bytes=list(tokenizer.spelling[token]))
+    @cache
+    def spelled(token: int) -> tuple[str, list[int]]:
+        return _text(request, tokenizer, token), list(tokenizer.spelling[token])
 
     content = []
     for position in delta.positions:
-        own = _own(position)
-        top = _asked(request, position) if request.n_best or request.logprob_token_ids else ()
-        content.append(PositionLogprobs(**dict(told(own)), top_logprobs=[*map(told, top)]))
+        token, logprob = _own(position)
+        text, spelling = spelled(token)
+        top = _asked(request, position) if request.n_best or request.logprob_token_ids else {}
+        listed = [TokenLogprob(spelled(i)[0], p, spelled(i)[1]) for i, p in top.items()]
+        content.append(PositionLogprobs(text, logprob, spelling, listed))
     return ChatLogprobs(content=content)
 
 
@@ -52,7 +54,7 @@ def _own(position: Position) -> Pair:
     return next((i, max(p, LOWEST)) for i, p in (*position.best, *position.asked) if i == position.token)
 
 
-def _asked(request: TextRequest, position: Position) -> Iterable[Pair]:
+def _asked(request: TextRequest, position: Position) -> dict[int, float]:
     """The likeliest, descending, and the position's own where it is not among them; where ids were named, the likeliest
     one and these."""
     named = request.logprob_token_ids is not None
@@ -60,7 +62,7 @@ def _asked(request: TextRequest, position: Position) -> Iterable[Pair]:
     found: dict[int, float] = {}
     for token, logprob in pairs:
         found.setdefault(token, max(logprob, LOWEST))
-    return found.items()
+    return found
 
 
 def _text(request: TextRequest, tokenizer: Tokenizer, token: int) -> str:
@@ -80,9 +82,9 @@ def _key(request: TextRequest, tokenizer: Tokenizer, token: int) -> str:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelled)
 
 
-def _keyed(request: TextRequest, tokenizer: Tokenizer, pairs: Iterable[Pair]) -> dict[str, float]:
+def _keyed(request: TextRequest, tokenizer: Tokenizer, told: Mapping[int, float]) -> dict[str, float]:
     keyed: dict[str, float] = {}
-    for token, logprob in pairs:
+    for token, logprob in told.items():
         key = _key(request, tokenizer, token)
         keyed[_by_id(token) if key in keyed else key] = logprob
     return keyed
