@@ -83,19 +83,24 @@ def _container_fault(value: dict[Any, Any] | list[Any], depth: int) -> tuple[Loc
     return None
 
 
-def _located(loc: Loc, code: str, message: str) -> ValidationError:
-    """An error that pydantic puts below the field being validated."""
+def located(loc: Loc, code: str, message: str) -> ValidationError:
+    """An error to be raised in a validator, which pydantic puts below the field being validated."""
     detail = InitErrorDetails(type=PydanticCustomError(code, "{message}", {"message": message}), loc=loc, input=None)
     return ValidationError.from_exception_data("value", [detail])
+
+
+def check_value(value: Any) -> None:
+    """Raise, in a validator, for a JSON value that cannot be shown to a model, naming the place in it."""
+    fault = _value_fault(value, 0)
+    if fault is not None:
+        raise located(fault[0], *fault[1])
 
 
 def _check_text(value: Any) -> Any:
     if not isinstance(value, (str, dict, list)):
         found = "null" if value is None else type(value).__name__
-        raise _located((), "text_type", f"should be text, an object or an array, not {found}")
-    fault = _value_fault(value, 0)
-    if fault is not None:
-        raise _located(fault[0], *fault[1])
+        raise located((), "text_type", f"should be text, an object or an array, not {found}")
+    check_value(value)
     return value
 
 
@@ -256,8 +261,7 @@ class DecisionRequest(BaseModel):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            details = error.errors(include_url=False, include_input=False)
-            raise _invalid([_problem(detail) for detail in details]) from error
+            raise invalid(error) from error
 
     @classmethod
     def ignored(cls, names: Iterable[str]) -> list[str]:
@@ -271,12 +275,12 @@ class DecisionRequest(BaseModel):
         if not isinstance(data, dict):
             return data
         if data.get("assets"):
-            raise _located(("assets",), "unsupported", "images are not supported by this model")
+            raise located(("assets",), "unsupported", "images are not supported by this model")
         ours = [name for name in cls.model_fields if name.startswith("x_")]
         for name in cls.ignored(data):
             near = difflib.get_close_matches(name, ours, n=1, cutoff=0.8) if name.startswith("x_") else []
             if near:
-                raise _located((name,), "unknown_field", f"unknown field; did you mean {near[0]}?")
+                raise located((name,), "unknown_field", f"unknown field; did you mean {near[0]}?")
         return data
 
 
@@ -308,7 +312,9 @@ def _problem(detail: ErrorDetails) -> Problem:
     return Problem(loc, message, code)
 
 
-def _invalid(problems: list[Problem]) -> InvalidRequest:
+def invalid(error: ValidationError) -> InvalidRequest:
+    """What pydantic found wrong, in the caller's terms."""
+    problems = [_problem(detail) for detail in error.errors(include_url=False, include_input=False)]
     n_more = len(problems) - MAX_PROBLEMS
     if n_more > 0:
         problems = [*problems[:MAX_PROBLEMS], Problem((), f"and {n_more} more problems", "more")]

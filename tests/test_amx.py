@@ -7,6 +7,8 @@ from types import ModuleType
 
 import pytest
 import torch
+from test_experts import inputs, plain, weights
+from test_native import check_all, small_stream
 
 from ramet.ops.attention import cpu as attention
 from ramet.ops.experts import cpu as experts
@@ -14,8 +16,6 @@ from ramet.ops.gated_delta import cpu as gated_delta
 from ramet.ops.head import cpu as head
 from ramet.ops.linear import cpu as linear
 from ramet.ops.native import Library, build, library, loader
-from test_experts import inputs, plain, weights
-from test_native import check_all, small_stream
 
 EMULATED = ("-O1", *build.FLAGS[1:], "-DRAMET_EMULATE_AMX")
 TOLERANCE = 1e-2
@@ -98,6 +98,21 @@ def test_experts(sizes: tuple[int, int, int], n_rows: int) -> None:
     for rows in ([0], [6, 2], [*range(20, 60)], [*range(n_rows - 1, -1, -1)]):
         if max(rows, default=n_rows) < n_rows:
             assert torch.equal(packed(*(x[rows] for x in given)), found[rows])
+
+
+@pytest.mark.parametrize("n_rows", [1, 16, 33])
+@pytest.mark.parametrize("width", [34, 63, 200])
+@pytest.mark.parametrize("softcap", [0.0, 5.0])
+def test_the_vocabulary(amx: Library, n_rows: int, width: int, softcap: float) -> None:
+    """Of an odd width too, whose rows no tile can take as they lie."""
+    hidden, weight = torch.randn(n_rows, width).bfloat16(), torch.randn(2051, width).bfloat16()
+    found = head.logsumexp(amx, hidden, weight, softcap)
+    logits = hidden.double() @ weight.double().T
+    if softcap:
+        logits = softcap * torch.tanh(logits / softcap)
+    torch.testing.assert_close(found.double(), logits.logsumexp(-1), rtol=1e-5, atol=1e-4)
+    for rows in ([0], [n_rows - 1, 0], [*range(n_rows // 2, n_rows)]):
+        assert torch.equal(head.logsumexp(amx, hidden[rows], weight, softcap), found[rows])
 
 
 def test_what_else_multiplies() -> None:

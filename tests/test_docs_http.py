@@ -44,7 +44,7 @@ from ramet.server.errors import (
     InvalidField,
     Unauthenticated,
     UnsupportedBody,
-    _headers,
+    headers_of,
 )
 from ramet.server.exchange import REQUEST_ID
 from ramet.server.health import HealthReport
@@ -179,7 +179,7 @@ def test_defaults_and_ranges_are_told(document: dict[str, Any]) -> None:
 def test_headers_are_told() -> None:
     sent = {REQUEST_ID, IGNORED_FIELDS}
     for error in (Overloaded(""), Unauthenticated(""), UnsupportedBody("")):
-        sent |= _headers(error).keys()
+        sent |= headers_of(error).keys()
     told = {name for row in section(PAGE, "Headers").rows for name in row[0].split(", ")}
     assert told == sent | {"authorization", "content-encoding"}
 

@@ -37,17 +37,18 @@ def test_a_line_with_a_label_in_its_slot_is_the_lines_own_ids(name: str) -> None
     """Of every number and label, in the midst of other lines."""
     tokenizer = VOCABULARIES[name]()
     labels, found = lines(tokenizer)
+    before, behind = tokenizer.encode_each(["0: A\n", "65: no"])
     kinds = {labels.yes_no: ("yes", "no"), labels.digits: digits, labels.letters: ascii_uppercase}
     for kind, texts in kinds.items():
         assert [label.text for label in kind] == list(texts)
         for label in kind:
             form = Form(("?",), labels=((label.id,),))
-            for number in range(1, MAX_JOINT + 1):
+            numbers = range(1, MAX_JOINT + 1)
+            wholes = tokenizer.encode_each([f"0: A\n{number}: {label.text}\n65: no" for number in numbers])
+            for number, whole in zip(numbers, wholes, strict=True):
                 line = found._line(number, form)
-                whole = tokenizer.encode(f"0: A\n{number}: {label.text}\n65: no")
-                around = [tokenizer.encode("0: A\n"), tokenizer.encode("65: no")]
                 spelled = [[token if i == NOISE else i for i in line] for token in found._spellings[label.id]]
-                assert [*around[0], *spelled[0], *around[1]] == whole
+                assert [*before, *spelled[0], *behind] == whole
                 assert "".join(tokenizer.decode(ids) for ids in spelled[1:]) in ("", f"{number}:{label.text}\n")
 
 

@@ -45,6 +45,10 @@ def test_acceptance(entropy: tuple[float, ...], bound: float, kept: tuple[bool, 
     assert accepted(array(*entropy), bound).tolist() == list(kept)
 
 
+def test_of_many_equal_ones_the_first_are_accepted() -> None:
+    assert np.flatnonzero(accepted(np.full(256, 0.125, np.float32), 1.0)).tolist() == list(range(9))
+
+
 @given(ENTROPIES, BOUNDS)
 def test_the_surest_are_accepted(entropy: FloatArray, bound: float) -> None:
     kept = accepted(entropy, bound)

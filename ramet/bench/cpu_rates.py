@@ -20,9 +20,8 @@ _N_TIMED = 3
 
 @dataclass(frozen=True, slots=True)
 class CpuRates:
-    """Bytes of memory read a second, by torch's sum over floats; bytes of weights a second and floating-point operations
-    a second of products with FEW rows, operations a second with MANY: weights packed once, none of them twice in a row,
-    all of torch's threads."""
+    """A second: bytes of memory read, by torch's sum over floats; bytes of weights, and floating-point operations, of
+    products with FEW rows; operations with MANY. Weights are packed once, and none is used twice in a row."""
 
     read: float
     few_bytes: float

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "decide": "Answer the questions of one request.",
+    "generate": "Write the reply to a prompt.",
     "serve": "Serve a model over HTTP.",
     "run": "Answer a file of requests, one a line.",
     "warmup": "Compile a model's kernels ahead, or take them from a file.",

@@ -63,6 +63,37 @@ ENGINE_OPTIONS = (
         default=None,
         help="Every answer has the bits of its question asked alone, at any load.  [default: False]",
     ),
+    click.option(
+        "--max-model-len",
+        type=click.IntRange(min=1),
+        help="Most tokens of a prompt with its reply.  [default: the model's positions]",
+    ),
+    click.option(
+        "--max-round-requests",
+        type=click.IntRange(min=1),
+        help="Most requests under way at once.  [default: as many as fit]",
+    ),
+    click.option(
+        "--prefix-caching/--no-prefix-caching",
+        default=None,
+        help="Keep states for later requests that begin alike.  [default: True]",
+    ),
+    click.option(
+        "--canvas-length",
+        type=click.IntRange(min=1),
+        help="Of a diffusion model: most rows of a canvas.  [default: the model's]",
+    ),
+    click.option(
+        "--max-denoising-steps",
+        type=click.IntRange(min=1),
+        help="Of a diffusion model: most steps of a canvas.  [default: the model's]",
+    ),
+    click.option(
+        "--single-pass-reads/--no-single-pass-reads",
+        default=None,
+        help="Of a diffusion model: read a canvas in the round that ends its prompt, where that has room for it.  "
+        "[default: True]",
+    ),
     click.option("--threads", type=click.IntRange(min=1), help="Threads of a pass on the CPU.  [default: torch's]"),
     click.option(
         "--op",
@@ -85,6 +116,12 @@ ENGINE_SETTINGS = (
     "disk_cache_bytes",
     "checkpoint_spacing",
     "batch_invariant",
+    "max_model_len",
+    "max_round_requests",
+    "prefix_caching",
+    "canvas_length",
+    "max_denoising_steps",
+    "single_pass_reads",
     "threads",
     "ops",
 )
@@ -152,6 +189,11 @@ def readout_options(command: F) -> F:
 def given(options: Mapping[str, Any], names: tuple[str, ...] = ENGINE_SETTINGS) -> dict[str, Any]:
     """Those of the named options that were given."""
     return {name: options[name] for name in names if options.get(name) is not None}
+
+
+def is_given(ctx: click.Context, name: str) -> bool:
+    """Whether an option was given, be it with its default."""
+    return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
 def flag_of(setting: str) -> str:

@@ -39,6 +39,7 @@ from ramet.errors import (
 )
 from ramet.layers.decoder import Decoder
 from ramet.request import Decision, DecisionRequest, Method, Timing, Usage, as_json
+from ramet.text.conversation import Conversation
 from ramet.tree import WHOLE, Reads, Tree
 
 PLANNERS = 2  # threads that plan for tasks; with more of them the engine's own waits long for the interpreter
@@ -56,9 +57,15 @@ class Engine:
     """
 
     def __init__(
-        self, name: str, model: Decoder, decider: Decider, settings: EngineSettings, denoising: Denoising | None = None
+        self,
+        name: str,
+        model: Decoder,
+        decider: Decider,
+        settings: EngineSettings,
+        denoising: Denoising | None = None,
+        conversation: Conversation | None = None,
     ) -> None:
-        """denoising: of a model that writes."""
+        """denoising and conversation: of a model that writes."""
         assert settings.max_round_tokens
         assert settings.cache_bytes
         self.name, self.decider, self.settings = name, decider, settings
@@ -72,7 +79,10 @@ class Engine:
             self._cache.pages, settings.max_round_tokens, self._cache.grain, settings.max_round_requests
         )
         self._max_length = settings.max_model_len or self.shape.max_positions
-        self._writer = None if denoising is None else Writer(denoising, self._max_length, self.follow)
+        self._writer: Writer | None = None
+        if denoising is not None:
+            assert conversation is not None
+            self._writer = Writer(denoising, conversation, self._max_length, self._follow)
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
         self._counts = Counter(dict.fromkeys(COUNTS, 0))  # no key comes later
         self._n_open, self._n_failures, self._closed = 0, 0, False
@@ -112,7 +122,8 @@ class Engine:
                 "the questions of a request, and answers cannot be batch-invariant; load without batch_invariant"
             )
         decider = Decider(tokenizer, frame, asking, canvas)
-        return cls(name or checkpoint.name, load_model(checkpoint, resolved), decider, resolved, denoising)
+        model, conversation = load_model(checkpoint, resolved), Conversation(tokenizer, checkpoint.template())
+        return cls(name or checkpoint.name, model, decider, resolved, denoising, conversation)
 
     def decide(
         self,

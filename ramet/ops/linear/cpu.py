@@ -1,5 +1,5 @@
-"""Products with a layer's weights on the CPU, packed once at load: by a compiled kernel where the processor has units for
-bfloat16, by oneDNN for float32 and elsewhere."""
+"""Products with a layer's weights on the CPU, packed once at load: in bfloat16 by a compiled kernel where the processor
+has units for it, else by oneDNN."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ for _cache in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
     os.environ.setdefault(_cache, "128")
 
 
-def pack(
-    weight: torch.Tensor, bias: torch.Tensor | None = None
-) -> NativeLinear | PackedLinear | reference.PlainLinear:
+def pack(weight: torch.Tensor, bias: torch.Tensor | None = None) -> NativeLinear | PackedLinear | reference.PlainLinear:
     """Prepare weight [N, K] and bias [N] once at load. What is returned does not hold `weight`, unless packing does not
     pay for its dtype here (`packs`)."""
     found = native(weight.dtype)
@@ -35,8 +33,8 @@ def pack(
 
 
 def pack_invariant(weight: torch.Tensor, bias: torch.Tensor | None = None) -> NativeLinear | TiledLinear:
-    """As `pack`; the bits of a product's rows depend on nothing but that row: by their order of sums (ops/native/tile.h),
-    or in tiles (ops/linear/tiles.py)."""
+    """As `pack`; the bits of a product's rows depend on nothing but that row: the kernels' do anyway, oneDNN's in tiles
+    (ops/linear/tiles.py)."""
     found = native(weight.dtype)
     if found is not None:
         return NativeLinear(found, weight, bias)

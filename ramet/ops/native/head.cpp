@@ -1,7 +1,7 @@
 // Reading the vocabulary; the contract is ops/head/reference.py.
 //
-// The weight is read once, packed a block at a time and multiplied with all rows at once; of the logits only a running
-// maximum and sum are kept. Chunks of the vocabulary are fixed and joined in their order, and a row's arithmetic is the
+// The weight is read once: packed a block at a time and multiplied with all rows at once; or, by the matrix units, as it
+// lies, and the rows are packed. Of the logits only a running maximum and sum are kept. Chunks of the vocabulary are fixed and joined in their order, and a row's arithmetic is the
 // same whatever rows accompany it, so its bits depend neither on those nor on the number of threads.
 #include <cmath>
 
@@ -83,27 +83,82 @@ void sum_chunk(const typename E::Type* hidden, int row, int n_rows, int width, c
     for (int r = 0; r < n_rows; ++r) totals[r] = {tops[r], sum(load(sums + r * kLanes))};
 }
 
+#if defined(RAMET_AMX)
+// logits [n][row] of a lane each: the maxima and the sums of n entries for kLanes rows.
+INLINE void add_lanes(float* logits, int row, int n, float softcap, float* tops, float* sums) {
+    const Vec top = load(tops);
+    Vec best = top;
+    for (int i = 0; i < n; ++i) {
+        Vec x = capped(load(logits + i * row), softcap) * 1.44269504f;
+        store(logits + i * row, x);
+        best = max(x, best);
+    }
+    Vec total = load(sums) * exp2(top - best);
+    for (int i = 0; i < n; ++i) total += exp2(load(logits + i * row) - best);
+    store(tops, best);
+    store(sums, total);
+}
+
+// As sum_chunk; `hidden` are n_vectors vectors of packed rows.
+void multiply_chunk(const bf16* hidden, int n_rows, int width, const bf16* weight, int begin, int end, float softcap,
+                    Total* totals, Memory& memory) {
+    const int n_vectors = divide_up(n_rows, kLanes), wide = n_vectors * kLanes;
+    memory.reset((size_t)(kBlock + 2) * wide * 4, 3);
+    float* logits = memory.take<float>((size_t)kBlock * wide);
+    float* sums = memory.take<float>(wide);
+    float* tops = memory.take<float>(wide);
+    std::fill(sums, sums + wide, 0.0f);
+    std::fill(tops, tops + wide, kLowest);
+    for (int v = begin; v < end; v += kBlock) {
+        const int n = std::min(kBlock, end - v);
+        Ahead ahead(weight + (int64_t)(v + n) * width, v + n < end ? (size_t)n * width * sizeof(bf16) : 0,
+                    n_fetches(n, width, n_vectors));
+        product<Bf16>(weight + (int64_t)v * width, width, n, hidden, (ptrdiff_t)kLanes * width, 2 * kLanes,
+                      width / 2, logits, wide, false, n_vectors, 2, &ahead);
+        for (int j = 0; j < wide; j += kLanes) add_lanes(logits + j, wide, n, softcap, tops + j, sums + j);
+    }
+    for (int r = 0; r < n_rows; ++r) totals[r] = {tops[r], sums[r]};
+}
+#endif
+
 template <class E, class S>
 void logsumexp(const S* hidden, const S* weight, int n_rows, int row_width, int n_entries, float softcap, float* out,
                int n_threads) {
     using Type = typename E::Type;
-    const int width = round_up(row_width, E::kPair), row = padded<Type>(width), room = n_rows;
+    const int width = round_up(row_width, E::kPair), row = padded<Type>(width);
     const int n_chunks = divide_up(n_entries, kChunk);
+    const bool by_units = amx::available && std::is_same<S, bf16>::value && width == row_width;
     static thread_local Memory shared;
-    shared.reset((size_t)room * row * sizeof(Type) + (size_t)n_chunks * n_rows * sizeof(Total), 2);
-    Type* rows = shared.take<Type>((size_t)room * row);
+    const size_t n_room = by_units ? (size_t)round_up(n_rows, kLanes) * width : (size_t)n_rows * row;
+    shared.reset(n_room * sizeof(Type) + (size_t)n_chunks * n_rows * sizeof(Total), 2);
+    Type* rows = shared.take<Type>(n_room);
     Total* totals = shared.take<Total>((size_t)n_chunks * n_rows);
-    for (int r = 0; r < n_rows; ++r)
-        for (int c = 0; c < width; ++c)
-            rows[(ptrdiff_t)r * row + c] = c < row_width ? E::from(hidden[(ptrdiff_t)r * row_width + c]) : Type{};
+    if (by_units) {
+        for (int r = 0; r < n_rows; r += kLanes)
+            pack_vectors<E, S>(hidden + (ptrdiff_t)r * row_width, 1, std::min(kLanes, n_rows - r), row_width,
+                               rows + (ptrdiff_t)r * width);
+    } else {
+        for (int r = 0; r < n_rows; ++r)
+            for (int c = 0; c < width; ++c)
+                rows[(ptrdiff_t)r * row + c] = c < row_width ? E::from(hidden[(ptrdiff_t)r * row_width + c]) : Type{};
+    }
 #pragma omp parallel num_threads(n_threads)
     {
         static thread_local Memory own;
         const Units units;
 #pragma omp for schedule(dynamic, 1)
-        for (int c = 0; c < n_chunks; ++c)
-            sum_chunk<E, S>(rows, row, n_rows, width, weight, row_width, c * kChunk, std::min(n_entries, (c + 1) * kChunk),
-                            softcap, totals + (ptrdiff_t)c * n_rows, own);
+        for (int c = 0; c < n_chunks; ++c) {
+            const int begin = c * kChunk, end = std::min(n_entries, begin + kChunk);
+            Total* to = totals + (ptrdiff_t)c * n_rows;
+#if defined(RAMET_AMX)
+            if constexpr (std::is_same<S, bf16>::value)
+                if (by_units) {
+                    multiply_chunk(rows, n_rows, width, weight, begin, end, softcap, to, own);
+                    continue;
+                }
+#endif
+            sum_chunk<E, S>(rows, row, n_rows, width, weight, row_width, begin, end, softcap, to, own);
+        }
     }
     for (int r = 0; r < n_rows; ++r) {
         float top = kLowest;

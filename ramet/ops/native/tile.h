@@ -161,7 +161,7 @@ inline void product(const bf16* a, ptrdiff_t a_row, int n_rows, const bf16* b, p
 template <class E>
 void product(const typename E::Type* a, int a_row, int n_rows, const typename E::Type* b, ptrdiff_t group,
              ptrdiff_t step, int n_steps, float* out, int out_row, bool add, int n_vectors,
-             ptrdiff_t a_step = E::kPair, Ahead* ahead = nullptr) {
+             ptrdiff_t a_step = E::kPair, [[maybe_unused]] Ahead* ahead = nullptr) {
 #if defined(RAMET_AMX)
     if constexpr (E::kPair == 2)
         if (amx::available && a_step == E::kPair)
