@@ -19,9 +19,11 @@ DIRECTORY = Path(__file__).parent
 WIDTH = 100
 
 REQUEST_OPTIONS = {
+    "joint": "--joint",
     "x_method": "--method",
     "x_debias": "--debias",
     "x_samples": "--samples",
+    "x_steps": "--steps",
     "x_temperature": "--temperature",
     "x_confidence": "--confidence",
 }
@@ -54,7 +56,7 @@ def settings_page() -> str:
         "The engine": ("Keywords of `Engine.load`, options of `serve`, `decide` and `run`.", _engine_rows()),
         "The server": ("Fields of `ServerSettings`, options of `ramet serve`.", _server_rows()),
         "A request": (
-            "Fields of the request beside those of System One; options of `decide` and `run`.",
+            "Fields of the request beside state and questions; options of `decide` and `run`.",
             _request_rows(),
         ),
     }

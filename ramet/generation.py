@@ -50,11 +50,13 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one finished canvas adds to a reply, after how many steps. `finish`: None where more follows."""
+    """What one finished canvas adds to a reply, after how many steps. `finish`: None where more follows. n_cached of
+    the prompt's tokens were not computed again: told by the engine."""
 
     positions: tuple[Position, ...]
     n_steps: int
     finish: Finish | None = None
+    n_cached: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ Loc = tuple[str | int, ...]
 MAX_OPTIONS = 255
 MAX_LEVELS = 10
 MAX_SAMPLES = 32
+MAX_STEPS = 8
 MAX_NESTING = 100  # of objects and arrays where text is allowed
 MAX_PROBLEMS = 100  # listed one by one in an error; the last one tells how many more there are
 TEMPERATURES = (0.01, 100.0)
@@ -82,19 +83,24 @@ def _container_fault(value: dict[Any, Any] | list[Any], depth: int) -> tuple[Loc
     return None
 
 
-def _located(loc: Loc, code: str, message: str) -> ValidationError:
-    """An error that pydantic puts below the field being validated."""
+def located(loc: Loc, code: str, message: str) -> ValidationError:
+    """An error to be raised in a validator, which pydantic puts below the field being validated."""
     detail = InitErrorDetails(type=PydanticCustomError(code, "{message}", {"message": message}), loc=loc, input=None)
     return ValidationError.from_exception_data("value", [detail])
+
+
+def check_value(value: Any) -> None:
+    """Raise, in a validator, for a JSON value that cannot be shown to a model, naming the place in it."""
+    fault = _value_fault(value, 0)
+    if fault is not None:
+        raise located(fault[0], *fault[1])
 
 
 def _check_text(value: Any) -> Any:
     if not isinstance(value, (str, dict, list)):
         found = "null" if value is None else type(value).__name__
-        raise _located((), "text_type", f"should be text, an object or an array, not {found}")
-    fault = _value_fault(value, 0)
-    if fault is not None:
-        raise _located(fault[0], *fault[1])
+        raise located((), "text_type", f"should be text, an object or an array, not {found}")
+    check_value(value)
     return value
 
 
@@ -208,6 +214,12 @@ class DecisionRequest(BaseModel):
         default="",
         description="Kept states are shared only among requests with the same salt: give each tenant a secret one.",
     )
+    joint: bool = Field(
+        default=False,
+        strict=True,
+        description="Of a diffusion model: answer the questions on one canvas, or on few, a line each. One question is "
+        "read as ever.",
+    )
     x_method: Method | None = Field(
         default=None,
         description="How options are read: `letters` by labels listed in the prompt, `options` by the log-probability "
@@ -228,6 +240,13 @@ class DecisionRequest(BaseModel):
         description="Of a diffusion model: average over so many draws of noise, in the same pass; answers then have "
         "their standard error.",
     )
+    x_steps: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_STEPS,
+        strict=True,
+        description="Of a diffusion model: denoise what is read in so many steps at most, a pass each.",
+    )
     x_temperature: Temperature | None = Field(
         default=None, description="Divides the logits: one number, or one a question type. The model's own when absent."
     )
@@ -242,8 +261,7 @@ class DecisionRequest(BaseModel):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            details = error.errors(include_url=False, include_input=False)
-            raise _invalid([_problem(detail) for detail in details]) from error
+            raise invalid(error) from error
 
     @classmethod
     def ignored(cls, names: Iterable[str]) -> list[str]:
@@ -257,12 +275,12 @@ class DecisionRequest(BaseModel):
         if not isinstance(data, dict):
             return data
         if data.get("assets"):
-            raise _located(("assets",), "unsupported", "images are not supported by this model")
+            raise located(("assets",), "unsupported", "images are not supported by this model")
         ours = [name for name in cls.model_fields if name.startswith("x_")]
         for name in cls.ignored(data):
             near = difflib.get_close_matches(name, ours, n=1, cutoff=0.8) if name.startswith("x_") else []
             if near:
-                raise _located((name,), "unknown_field", f"unknown field; did you mean {near[0]}?")
+                raise located((name,), "unknown_field", f"unknown field; did you mean {near[0]}?")
         return data
 
 
@@ -294,7 +312,9 @@ def _problem(detail: ErrorDetails) -> Problem:
     return Problem(loc, message, code)
 
 
-def _invalid(problems: list[Problem]) -> InvalidRequest:
+def invalid(error: ValidationError) -> InvalidRequest:
+    """What pydantic found wrong, in the caller's terms."""
+    problems = [_problem(detail) for detail in error.errors(include_url=False, include_input=False)]
     n_more = len(problems) - MAX_PROBLEMS
     if n_more > 0:
         problems = [*problems[:MAX_PROBLEMS], Problem((), f"and {n_more} more problems", "more")]
@@ -342,6 +362,20 @@ class ScoreAnswer(BaseModel):
 Answer = Annotated[NoulAnswer | ChoiceAnswer | ScoreAnswer, Field(discriminator="type")]
 
 
+class JointCanvas(BaseModel):
+    """A canvas that answers several questions: their names, its rows, and the row from which each is read."""
+
+    questions: list[str]
+    width: int
+    slots: list[int]
+
+
+class Joint(BaseModel):
+    """How the questions of a joint read were put on canvases; each is drawn anew for each sample and order."""
+
+    canvases: list[JointCanvas]
+
+
 class Usage(BaseModel):
     input_tokens: int  # each token of the tree once
     output_tokens: int  # one a question
@@ -365,6 +399,7 @@ class Decision(BaseModel):
     model: str
     answers: dict[str, Answer]
     usage: Usage
+    joint: Joint | None = Field(default=None, exclude_if=lambda value: value is None)
     x_timing: Timing | None = None
 
     def __getitem__(self, name: str) -> Answer:

@@ -143,13 +143,13 @@ class Tree:
         chosen = [segments[i] for i in order]
         steps = tuple(sorted((place[i], s.step) for i, s in enumerate(segments) if s.step is not None))
         reads = [(place[i], r) for i, s in enumerate(segments) for r in s.reads]
-        reads += [(place[i], r) for i, s in enumerate(segments) for r in _read_by(s.step)]
         lengths = [len(s.tokens) for s in chosen]
         parents = [place[s.parent] if s.parent >= 0 else -1 for s in chosen]
         read_rows = [r.row if r.row >= 0 else lengths[s] + r.row for s, r in reads]
-        widths = [len(r.columns) for _, r in reads]
+        widths = [len(r.columns) for _, r in reads] + [0] * sum(len(step.rows) for _, step in steps)
         of_segments = np.array((lengths, parents, [s.block for s in chosen]), np.int32)
         of_reads = np.array(([s for s, _ in reads], read_rows, [r.normalize for _, r in reads]), np.int32)
+        of_reads = np.concatenate([of_reads, *(_read_by(*each) for each in steps)], 1)
         return cls(
             tokens=_joined([s.tokens for s in chosen]),
             lengths=of_segments[0],
@@ -201,9 +201,11 @@ class Reads:
         return self.logits[self.offsets[read] : self.offsets[read + 1]]
 
 
-def _read_by(step: Step | None) -> list[Read]:
-    """Reads of no columns: that the step's rows get their hidden states."""
-    return [] if step is None else [Read((), int(row), normalize=False) for row in step.rows]
+def _read_by(segment: int, step: Step) -> IntArray:
+    """[3, N] segments, rows and normalize of reads of no columns: that the step's rows get their hidden states."""
+    found = np.zeros((3, len(step.rows)), np.int32)
+    found[0], found[1] = segment, step.rows
+    return found
 
 
 def merge(trees: Sequence[Tree]) -> Tree:

@@ -40,9 +40,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def config(name: str, **changed: Any) -> DiffusionGemmaConfig:
+def config(name: str, canvas_length: int = 16, **changed: Any) -> DiffusionGemmaConfig:
     text = copy.deepcopy(CONFIGS[name] | changed)
-    return DiffusionGemmaConfig(text_config=text, vision_config=dict(_VISION), canvas_length=16)
+    return DiffusionGemmaConfig(text_config=text, vision_config=dict(_VISION), canvas_length=canvas_length)
 
 
 @cache
@@ -52,10 +52,10 @@ def model(name: str) -> DiffusionGemmaForBlockDiffusion:
 
 
 @cache
-def saved(name: str) -> Path:
+def saved(name: str, canvas_length: int = 16) -> Path:
     """A checkpoint that transformers saved, of the shared tokenizer's vocabulary."""
     directory = Path(tempfile.mkdtemp(prefix="diffusion-gemma-", dir=tiny.root()))
-    _random(config(name, vocab_size=tiny.tokenizer().get_vocab_size())).save_pretrained(directory)
+    _random(config(name, canvas_length, vocab_size=tiny.tokenizer().get_vocab_size())).save_pretrained(directory)
     tiny.save_tokenizer(directory)
     return directory
 
@@ -80,13 +80,14 @@ def several_logits(
     before: Sequence[torch.Tensor | None] = (),
 ) -> list[torch.Tensor]:  # fmt: skip
     """The same for each of several canvases, one after the other, on one prompt's cache."""
-    held = model.model.encoder(input_ids=torch.tensor([list(prompt)])).cache
+    encoded = model.model.encoder(input_ids=torch.tensor([list(prompt)]))
+    name = "cache" if hasattr(encoded, "cache") else "past_key_values"  # in 5.24, and before
     found = []
     for i, canvas in enumerate(canvases):
         soft = before[i] if before else None
         found.append(
             model(
-                decoder_input_ids=torch.tensor([list(canvas)]), cache=held,
+                decoder_input_ids=torch.tensor([list(canvas)]), **{name: getattr(encoded, name)},
                 self_conditioning_logits=None if soft is None else soft[None],
             ).logits[0]
         )  # fmt: skip

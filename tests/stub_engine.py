@@ -15,7 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ramet.errors import EngineFault, Overloaded, RequestTooLong
+from stub_writer import StubWriter
+
+from ramet.errors import EngineFault, NotSupported, Overloaded, RequestTooLong
 from ramet.request import (
     Answer,
     Choice,
@@ -46,6 +48,7 @@ class StubEngine:
     max_running: int = 1000  # beyond it Overloaded
     retry_after_s: float = 1.5
     max_request_tokens: int = 100_000
+    text: StubWriter | None = None  # what writes text; None: decisions alone
     received: list[DecisionRequest] = field(default_factory=list)
     n_running: int = 0
     n_cancelled: int = 0
@@ -61,6 +64,12 @@ class StubEngine:
         finally:
             self.n_running -= 1
         return self._decision(request)
+
+    @property
+    def writer(self) -> StubWriter:
+        if self.text is None:
+            raise NotSupported(f"{self.name} writes no text")
+        return self.text
 
     def stats(self) -> Mapping[str, float]:
         return {"queue_length": float(self.n_running), "requests": float(len(self.received))}

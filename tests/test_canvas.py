@@ -14,7 +14,7 @@ import tiny
 import torch
 from tokenizers import AddedToken
 
-from ramet.decide.canvas import WIDTH, Canvas, thoughtless
+from ramet.decide.canvas import GRAIN, Canvas, thoughtless
 from ramet.decide.plan import Plan
 from ramet.engine.engine import Engine
 from ramet.errors import CheckpointError, InvalidRequest
@@ -62,12 +62,12 @@ def prompts_and_canvases(found: Plan) -> list[tuple[list[int], list[int]]]:
 def test_a_canvas_a_question(engine: Engine) -> None:
     found = plan(engine)
     tokenizer, pairs = engine.decider._tokenizer, prompts_and_canvases(found)
-    canvas = Canvas.of(tokenizer, engine.decider._frame)
+    canvas = Canvas.of(tokenizer, engine.decider._frame, engine.writer.denoising)
     assert len(pairs) == len(QUESTIONS)
     for prompt, ids in pairs:
         assert tokenizer.decode(prompt).startswith("<|im_start|>user\nThe user asked")
-        assert ids[1:] == [tokenizer.control["<|im_end|>"], *[tokenizer.control["<|endoftext|>"]] * (WIDTH - 2)]
-        assert 0 <= ids[0] < canvas.vocab_size
+        assert ids[1:] == [tokenizer.control["<|im_end|>"], *[tokenizer.control["<|endoftext|>"]] * (GRAIN - 2)]
+        assert 0 <= ids[0] < canvas.denoising.vocab_size
     assert (found.tree.blocks[found.tree.read_segments] == WHOLE).all()
     assert (found.tree.read_rows == 0).all()
     assert found.trunk == found.tree.lengths[0]

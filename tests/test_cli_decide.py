@@ -66,10 +66,11 @@ def test_engine_options_reach_the_engine(cli_engine: CliEngine) -> None:
 def test_readout_options_are_put_over_the_files(cli_engine: CliEngine, tmp_path: Path) -> None:
     path = tmp_path / "request.json"
     path.write_text(json.dumps(REQUEST | {"x_debias": 2, "x_confidence": "vllm", "model": "jev-latest"}))
-    decide(str(path), "--debias", "3", "--temperature", "noul=2", "--method", "options")
+    decide(str(path), "--debias", "3", "--temperature", "noul=2", "--method", "options", "--joint")
     request = cli_engine.received[0]
     assert (request.x_debias, request.x_confidence, request.x_method) == (3, "vllm", "options")
     assert request.x_temperature == {"noul": 2.0}
+    assert request.joint
     assert request.model == "smollm2"
 
 

@@ -51,12 +51,66 @@ def test_options(cli_engine: CliEngine, served: list[Any]) -> None:
         "drain_s": 3,
         "body_timeout_s": 2.5,
         "release_date": datetime.date(2026, 1, 2),
+        "max_logprobs": 20,
         "access_log": False,
     }
     assert settings.api_key.get_secret_value() == "k"
     assert cli_engine.source == "dir"
     assert cli_engine.options == {"name": "big", "method": "letters", "ops": {"norm": "cpu"}}
     assert "http://[::1]:(a free port, told below)" in result.stderr
+
+
+PAPER = (
+    "--dtype", "bfloat16", "--max-model-len", "4096", "--max-num-seqs", "16", "--max-num-batched-tokens", "8192",
+    "--max-logprobs", "32", "--enable-prefix-caching",
+    "--diffusion-config", '{"canvas_length": 64, "single_pass_reads": true}',
+)  # fmt: skip
+
+
+def test_a_serve_line_of_vllm(cli_engine: CliEngine, served: list[Any]) -> None:
+    result = serve("google/diffusiongemma-26B-A4B-it", *PAPER)
+    assert result.exit_code == 0, result.stderr
+    assert cli_engine.source == "google/diffusiongemma-26B-A4B-it"
+    assert cli_engine.options == {
+        "dtype": "bfloat16", "max_model_len": 4096, "max_round_requests": 16, "max_round_tokens": 8192,
+        "prefix_caching": True, "canvas_length": 64, "single_pass_reads": True,
+    }  # fmt: skip
+    assert served[0][1].max_logprobs == 32
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "setting", "value"),
+    [
+        (("--max-num-seqs", "3"), ("--max-round-requests", "3"), "max_round_requests", 3),
+        (("--max-num-batched-tokens", "99"), ("--max-round-tokens", "99"), "max_round_tokens", 99),
+        (("--served-model-name", "big"), ("--name", "big"), "name", "big"),
+        (("--no-enable-prefix-caching",), ("--no-prefix-caching",), "prefix_caching", False),
+        (("-dc", '{"canvas_length": 8}'), ("--canvas-length", "8"), "canvas_length", 8),
+        (("-dc", '{"max_denoising_steps": 8}'), ("--max-denoising-steps", "8"), "max_denoising_steps", 8),
+        (("-dc", '{"single_pass_reads": false}'), ("--no-single-pass-reads",), "single_pass_reads", False),
+    ],
+)
+def test_two_names_of_one_thing(
+    cli_engine: CliEngine, served: list[Any], theirs: tuple[str, ...], ours: tuple[str, ...], setting: str, value: Any
+) -> None:
+    for arguments in (theirs, ours, (*theirs, *ours)):
+        assert serve(*arguments).exit_code == 0
+        assert cli_engine.options == {setting: value}
+    other = tuple(each.replace("3", "4").replace("8", "9").replace("99", "98").replace("big", "small") for each in ours)
+    if other == ours:
+        other = (ours[0].replace("--no-", "--"),)
+    cli_engine.n_loads = 0
+    result = serve(*theirs, *other)
+    assert (result.exit_code, cli_engine.n_loads) == (2, 0)
+    assert "two names of one thing" in result.stderr
+
+
+def test_the_model_is_named_once(cli_engine: CliEngine, served: list[Any]) -> None:
+    assert serve("dir").exit_code == serve("dir", "-m", "dir").exit_code == 0
+    assert cli_engine.source == "dir"
+    result = serve("dir", "-m", "smollm2")
+    assert result.exit_code == 2
+    assert "the model is dir and --model says smollm2" in result.stderr
 
 
 def test_every_setting_of_the_server_has_its_option() -> None:
@@ -92,6 +146,14 @@ def test_an_open_address_without_a_key_is_told(cli_engine: CliEngine, served: li
         (("--alias", "=b"), "is not NAME or NAME=MODEL"),
         (("--alias", "a="), "is not NAME or NAME=MODEL"),
         (("--op", "norm"), "is not OP=IMPLEMENTATION"),
+        (("--max-logprobs", "-2"), "--max-logprobs"),
+        (("--max-model-len", "0"), "--max-model-len"),
+        (("-dc", "{"), "is no JSON"),
+        (("-dc", "[1]"), "is no object"),
+        (("-dc", '{"canvas": 1}'), "'canvas' is unknown; known are canvas_length, max_denoising_steps"),
+        (("-dc", '{"canvas_length": true}'), "canvas_length is true; it must be a whole number from 1"),
+        (("-dc", '{"canvas_length": 0}'), "canvas_length is 0; it must be a whole number from 1"),
+        (("-dc", '{"single_pass_reads": 1}'), "single_pass_reads is 1; it must be true or false"),
     ],
 )
 def test_faults_before_a_model_is_loaded(

@@ -276,7 +276,7 @@ def test_names_and_levels_come_back_as_they_were_sent(model: LlamaForCausalLM) -
 def test_255_options_and_one(model: LlamaForCausalLM, decider: Decider) -> None:
     many = answers(model, decider, request(q=choice(*(str(i) for i in range(27)))))["q"]
     assert sum(many.probabilities.values()) == pytest.approx(1, abs=1e-12)
-    assert len(decider.plan(request(q=choice(*(f"option {i}" for i in range(255))))).asked[0].distinct) == 255
+    assert len(decider.plan(request(q=choice(*(f"option {i}" for i in range(255))))).asked[0].share.distinct) == 255
     one = answers(model, decider, request(q=choice("only"), s={"type": "score", "criteria": ["only"]}))
     assert (one["q"].choice, one["q"].probabilities, one["q"].confidence) == ("only", {"only": 1.0}, 1.0)
     assert (one["s"].score, one["s"].probabilities, one["s"].confidence) == (0.0, {"0": 1.0}, 1.0)

@@ -43,7 +43,7 @@ def test_told_defaults_are_the_real_ones(generate: ModuleType) -> None:
 
 def test_every_extra_of_a_request_is_a_setting(generate: ModuleType) -> None:
     extras = {name for name in DecisionRequest.model_fields if name.startswith("x_")}
-    assert set(generate.REQUEST_OPTIONS) == extras
+    assert set(generate.REQUEST_OPTIONS) == {"joint", *extras}
 
 
 def test_every_variable_is_told(generate: ModuleType) -> None:

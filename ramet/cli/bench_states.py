@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ramet.cli import load_engine, options
-from ramet.cli.bench_watch import json_option, printed, watched
+from ramet.cli.bench_watch import drawer, json_option, plot_option, printed, watched
 
 
 @click.command("states")
@@ -36,12 +36,7 @@ from ramet.cli.bench_watch import json_option, printed, watched
 )
 @click.option("--seed", default=0, show_default=True, help="Of the texts.")
 @json_option
-@click.option(
-    "--plot",
-    "plot_path",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Draw milliseconds and bytes against history: .svg, .png or .pdf. Needs matplotlib.",
-)
+@plot_option("Draw milliseconds and bytes against history")
 @options.engine_options
 def states(json_path: Path | None, plot_path: Path | None, model: str, **given: Any) -> None:
     """Ask about states that grow, step by step, and compare with states that are computed anew.
@@ -58,7 +53,7 @@ def states(json_path: Path | None, plot_path: Path | None, model: str, **given: 
         given["trajectories"], given["steps"], given["questions"], Growth(given["words"], given["tail"]),
         given["fresh_every"], given["small_cache_bytes"], given["seed"],
     )  # fmt: skip
-    draw = None if plot_path is None else _draw()
+    draw = None if plot_path is None else drawer("ramet.bench.states_plot")
     with watched(json_path) as watch:
         watch.step(f"loading {model}")
         with load_engine(model, **options.given(given)) as engine:
@@ -68,12 +63,3 @@ def states(json_path: Path | None, plot_path: Path | None, model: str, **given: 
     if draw is not None:
         draw(found, plot_path)
     bench.check(found, dtype, same_bits=same_bits)
-
-
-def _draw() -> Any:
-    """The plot's function; asked for before the run, which takes minutes."""
-    try:
-        from ramet.bench.states_plot import draw
-    except ImportError as error:
-        raise click.UsageError('--plot needs matplotlib: pip install "ramet[plot]"') from error
-    return draw

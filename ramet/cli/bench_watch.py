@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,24 @@ def json_option(command: F) -> F:
         type=click.Path(dir_okay=False, writable=True, path_type=Path),
         help="Write every sample to this file.",
     )(command)
+
+
+def plot_option(text: str) -> Callable[[F], F]:
+    """`text` says what is drawn."""
+    return click.option(
+        "--plot",
+        "plot_path",
+        type=click.Path(dir_okay=False, writable=True, path_type=Path),
+        help=f"{text}: .svg, .png or .pdf. Needs matplotlib.",
+    )
+
+
+def drawer(module: str) -> Any:
+    """A plot's function, `draw` of a module; asked for before the run, which takes minutes."""
+    try:
+        return importlib.import_module(module).draw
+    except ImportError as error:
+        raise click.UsageError('--plot needs matplotlib: pip install "ramet[plot]"') from error
 
 
 @contextmanager

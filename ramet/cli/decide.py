@@ -57,7 +57,7 @@ def command(ctx: click.Context, /, request_file: Any, url: str | None, as_json: 
     _check_url_options(ctx, url, given)
     data = _request_data(request_file, given)
     fields = options.readout_fields(*(given[name] for name in options.READOUTS))
-    if url is None or _is_given(ctx, "model"):
+    if url is None or options.is_given(ctx, "model"):
         fields["model"] = given["model"]
     request = with_fields(data, fields)
     _tell_ignored(data)
@@ -71,16 +71,12 @@ def command(ctx: click.Context, /, request_file: Any, url: str | None, as_json: 
         print_decision(Console(), answer, milliseconds)
 
 
-def _is_given(ctx: click.Context, name: str) -> bool:
-    return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-
-
 def _check_url_options(ctx: click.Context, url: str | None, given: Mapping[str, Any]) -> None:
     if url is not None:
         idle = [name for name in options.ENGINE_SETTINGS if given[name] is not None]
         if idle:
             raise click.UsageError(f"{options.flag_of(idle[0])} is the server's to say: it has no effect with --url")
-    elif _is_given(ctx, "api_key"):
+    elif options.is_given(ctx, "api_key"):
         raise click.UsageError("--api-key has no effect without --url")
 
 

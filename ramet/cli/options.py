@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -63,6 +63,37 @@ ENGINE_OPTIONS = (
         default=None,
         help="Every answer has the bits of its question asked alone, at any load.  [default: False]",
     ),
+    click.option(
+        "--max-model-len",
+        type=click.IntRange(min=1),
+        help="Most tokens of a prompt with its reply.  [default: the model's positions]",
+    ),
+    click.option(
+        "--max-round-requests",
+        type=click.IntRange(min=1),
+        help="Most requests under way at once.  [default: as many as fit]",
+    ),
+    click.option(
+        "--prefix-caching/--no-prefix-caching",
+        default=None,
+        help="Keep states for later requests that begin alike.  [default: True]",
+    ),
+    click.option(
+        "--canvas-length",
+        type=click.IntRange(min=1),
+        help="Of a diffusion model: most rows of a canvas.  [default: the model's]",
+    ),
+    click.option(
+        "--max-denoising-steps",
+        type=click.IntRange(min=1),
+        help="Of a diffusion model: most steps of a canvas.  [default: the model's]",
+    ),
+    click.option(
+        "--single-pass-reads/--no-single-pass-reads",
+        default=None,
+        help="Of a diffusion model: read a canvas in the round that ends its prompt, where that has room for it.  "
+        "[default: True]",
+    ),
     click.option("--threads", type=click.IntRange(min=1), help="Threads of a pass on the CPU.  [default: torch's]"),
     click.option(
         "--op",
@@ -85,17 +116,32 @@ ENGINE_SETTINGS = (
     "disk_cache_bytes",
     "checkpoint_spacing",
     "batch_invariant",
+    "max_model_len",
+    "max_round_requests",
+    "prefix_caching",
+    "canvas_length",
+    "max_denoising_steps",
+    "single_pass_reads",
     "threads",
     "ops",
 )
 
 READOUT_OPTIONS = (
     click.option(
+        "--joint",
+        is_flag=True,
+        default=None,
+        help="Answer the questions on one canvas, or on few; diffusion models alone.",
+    ),
+    click.option(
         "--method", type=click.Choice(["letters", "options"]), help="How answers are read.  [default: the model's]"
     ),
     click.option("--debias", type=click.IntRange(1, 16), help="Average over this many orders of the options."),
     click.option(
         "--samples", type=click.IntRange(1, 32), help="Average over this many draws of noise; diffusion models alone."
+    ),
+    click.option(
+        "--steps", type=click.IntRange(1, 8), help="Denoise what is read in so many steps; diffusion models alone."
     ),
     click.option(
         "--temperature",
@@ -129,8 +175,14 @@ def engine_options(command: F) -> F:
     return _apply(ENGINE_OPTIONS, command)
 
 
+def some_engine_options(names: Collection[str]) -> Callable[[F], F]:
+    """Those of them for the settings of these names."""
+    chosen = tuple(o for name, o in zip(ENGINE_SETTINGS, ENGINE_OPTIONS, strict=True) if name in names)
+    return lambda command: _apply(chosen, command)
+
+
 def readout_options(command: F) -> F:
-    """The options that become a request's `x_` fields: see `readout_fields`."""
+    """The options that become a request's fields: see `readout_fields`."""
     return _apply(READOUT_OPTIONS, command)
 
 
@@ -139,27 +191,36 @@ def given(options: Mapping[str, Any], names: tuple[str, ...] = ENGINE_SETTINGS) 
     return {name: options[name] for name in names if options.get(name) is not None}
 
 
+def is_given(ctx: click.Context, name: str) -> bool:
+    """Whether an option was given, be it with its default."""
+    return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
 def flag_of(setting: str) -> str:
     """The option that sets an engine's setting."""
     return "--op" if setting == "ops" else f"--{setting.replace('_', '-')}"
 
 
 # What `readout_fields` takes.
-READOUTS = ("method", "debias", "samples", "temperatures", "confidence")
+READOUTS = ("joint", "method", "debias", "samples", "steps", "temperatures", "confidence")
 
 
 def readout_fields(
+    joint: bool | None,
     method: str | None,
     debias: int | None,
     samples: int | None,
+    steps: int | None,
     temperatures: tuple[str, ...],
     confidence: str | None,
 ) -> dict[str, Any]:
-    """The `x_` fields of a request; what was not given is left out."""
+    """Fields of a request; what was not given is left out."""
     fields = {
+        "joint": joint,
         "x_method": method,
         "x_debias": debias,
         "x_samples": samples,
+        "x_steps": steps,
         "x_temperature": _temperature(temperatures),
         "x_confidence": confidence,
     }

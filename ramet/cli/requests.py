@@ -23,7 +23,8 @@ def read_text(file: Any, field: str) -> str:
     try:
         return str(file.read(), "utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"{file.name} is not UTF-8: {error.reason} at byte {error.start}", field=field) from error
+        name = getattr(file, "name", "stdin")
+        raise InvalidRequest(f"{name} is not UTF-8: {error.reason} at byte {error.start}", field=field) from error
 
 
 def with_fields(data: Mapping[str, Any], fields: Mapping[str, Any]) -> DecisionRequest:

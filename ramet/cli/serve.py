@@ -8,21 +8,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ramet import cli
-from ramet.cli import options
+from ramet.cli import options, vllm_names
 
 if TYPE_CHECKING:
     from ramet.engine import Engine
     from ramet.server import ServerSettings
 
 # Options of ServerSettings' fields of the same names; its defaults hold where nothing is given.
-SETTINGS = ("host", "port", "api_key", "release_date", "max_body_bytes", "body_timeout_s", "drain_s")
+SETTINGS = (
+    "host", "port", "api_key", "release_date", "max_body_bytes", "body_timeout_s", "max_logprobs", "drain_s",
+)  # fmt: skip
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 @click.command("serve")
+@click.argument("source", metavar="[MODEL]", required=False)
 @options.model_option
 @options.engine_options
+@vllm_names.vllm_options
 @click.option("--method", type=click.Choice(["letters", "options"]), help="How answers are read.  [default: model's]")
 @click.option("--name", help="Name that the model is served under.  [default: from --model]")
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
@@ -39,14 +43,25 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 )
 @click.option("--max-body-bytes", type=click.IntRange(min=1024), help="Largest request body, also decompressed.")
 @click.option("--body-timeout-s", type=float, help="Seconds that a client has to send its body.")
+@click.option(
+    "--max-logprobs", type=click.IntRange(min=-1), help="Most log-probabilities a position of text.  [default: 20]"
+)
 @click.option("--drain-s", type=click.IntRange(min=0), help="Seconds that running requests get at shutdown.")
 @click.option("--release-date", metavar="YYYY-MM-DD", help="Date that /v1/models reports.")
 @click.option("--access-log/--no-access-log", default=True, show_default=True, help="Log a line a request.")
-def command(aliases: tuple[str, ...], access_log: bool, **given: Any) -> None:
-    """Serve a model over HTTP: POST /v1/systemone, GET /v1/models, /health.
+@click.pass_context
+def command(
+    ctx: click.Context, /, source: str | None, aliases: tuple[str, ...], access_log: bool, **given: Any
+) -> None:
+    """Serve a model over HTTP: POST /v1/systemone, /v1/chat/completions, /v1/completions, GET /v1/models, /health.
 
-    Stops at SIGINT or SIGTERM, when the running requests are done.
+    The model is an argument or --model. Stops at SIGINT or SIGTERM, when the running requests are done.
     """
+    given = vllm_names.ours(given)
+    if source is not None:
+        if options.is_given(ctx, "model") and given["model"] != source:
+            raise click.UsageError(f"the model is {source} and --model says {given['model']}")
+        given["model"] = source
     settings = _settings(given, aliases, access_log)
     click.echo(f"loading {given['model']} ...", err=True)
     names = (*options.ENGINE_SETTINGS, "method", "name")

@@ -1,9 +1,10 @@
-"""One question's part of a tree, as arrays that can be laid behind any trunk."""
+"""A question's part of a tree, or that of several, as arrays that can be laid behind any trunk."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -13,14 +14,38 @@ Ids = Sequence[int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Branch:
-    """The segments below a trunk that belong to one question, depth first, and what is read of them.
+class Share:
+    """The cells of a branch that belong to one question: n_orders * n_options, one an option in one order, the options
+    of an order side by side. `distinct` [n_cells] is False for an option whose reply an earlier one has already, so
+    that their mass counts once."""
 
-    A cell is one option in one order (number order * n_options + option); its log-probability is
-    the sum over the columns that carry its number. tokens [T]; lengths, parents, blocks [S] (parents count
+    n_orders: int
+    n_options: int
+    distinct: BoolArray
+
+    @property
+    def n_cells(self) -> int:
+        return self.n_orders * self.n_options
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A row of a canvas from which a question's label is read: labels[order][option] are the ids that may spell it. A
+    question that has fewer orders than the canvas has prompts is read below the first of them."""
+
+    row: int
+    labels: Sequence[Sequence[Ids]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    """The segments below a trunk that belong to one question, or to several that share canvases, depth first, and what
+    is read of them.
+
+    The cells of the questions follow one another; a cell's log-probability is the sum over the reads with columns that
+    carry its number, of each the likeliest such column. tokens [T]; lengths, parents, blocks [S] (parents count
     from the branch's first segment, -1 is the trunk); read_segments, read_rows, widths [R] (columns
-    of each read); columns, cells [C]; `distinct` [n_cells] is False for an option whose reply an
-    earlier one has already, so that their mass counts once.
+    of each read); columns, cells [C]; shares: a question's each.
     """
 
     tokens: IntArray
@@ -32,13 +57,11 @@ class Branch:
     widths: IntArray
     columns: IntArray
     cells: IntArray
-    distinct: BoolArray
-    n_orders: int
-    n_options: int
+    shares: tuple[Share, ...]
 
     @property
     def n_cells(self) -> int:
-        return self.n_orders * self.n_options
+        return sum(share.n_cells for share in self.shares)
 
     @property
     def n_entries(self) -> int:
@@ -46,35 +69,50 @@ class Branch:
         return len(self.tokens) + 3 * len(self.lengths) + 3 * len(self.widths) + 2 * len(self.columns)
 
 
-def grow(
-    prompts: Sequence[Ids], replies: Sequence[Sequence[Ids]], end: int | None, canvases: Sequence[Ids] = ()
-) -> Branch:
-    """A branch from the ids of each order's prompt and of each option's reply in it.
+def grow(prompts: Sequence[Ids], replies: Sequence[Sequence[Ids]], end: int | None) -> Branch:
+    """A question's branch from the ids of each order's prompt and of each option's reply in it.
 
-    The first token of every reply is read from the prompt's last row, or from the first row of each of the `canvases`
-    behind it, whose rows see each other; each is an order of its own then. What follows it, the other tokens and `end`
+    The first token of every reply is read from the prompt's last row. What follows it, the other tokens and `end`
     (None: a label, which need not end the reply), is read from a segment of the reply's own.
     """
-    growth = _Growth()
-    for prompt, options in zip(prompts, replies, strict=True):
+    growth, n_options = _Growth(), len(replies[0])
+    for order, (prompt, options) in enumerate(zip(prompts, replies, strict=True)):
+        _read_replies(growth, growth.segment(prompt, -1), order * n_options, options, end)
+    return growth.branch((Share(len(prompts), n_options, _first_of_their_kind(replies)),))
+
+
+def grow_canvases(prompts: Sequence[Ids], canvas: Ids, n_samples: int, slots: Sequence[Slot]) -> Branch:
+    """The branch of questions that share canvases, a slot each: `n_samples` below each prompt, whose rows see each
+    other. Each canvas is an order of its own."""
+    growth, shares = _Growth(), [_share_of(slot, n_samples) for slot in slots]
+    firsts = list(accumulate((share.n_cells for share in shares), initial=0))
+    for order, prompt in enumerate(prompts):
         parent = growth.segment(prompt, -1)
-        below = [(growth.segment(canvas, parent, WHOLE), 0) for canvas in canvases]
-        for segment, row in below or [(parent, len(prompt) - 1)]:
-            _read_replies(growth, segment, row, options, end)
-    return growth.branch(len(prompts) * max(1, len(canvases)))
+        for sample in range(n_samples):
+            segment = growth.segment(canvas, parent, WHOLE)
+            for slot, share, first in zip(slots, shares, firsts, strict=False):
+                if order < len(slot.labels):
+                    at = first + (order * n_samples + sample) * share.n_options
+                    growth.read_spellings(segment, slot.row, slot.labels[order], at)
+    return growth.branch(tuple(shares))
 
 
-def _read_replies(growth: _Growth, parent: int, row: int, options: Sequence[Ids], end: int | None) -> None:
-    """Of one order, the first tokens in a row of a segment, the others in segments below it."""
-    first = len(growth.seen)
-    growth.read(parent, row, [ids[0] for ids in options], range(first, first + len(options)))
-    growth.seen.extend(map(tuple, options))
+def _share_of(slot: Slot, n_samples: int) -> Share:
+    n_orders, n_options = len(slot.labels) * n_samples, len(slot.labels[0])
+    return Share(n_orders, n_options, np.ones(n_orders * n_options, np.bool_))
+
+
+def _read_replies(growth: _Growth, parent: int, first: int, options: Sequence[Ids], end: int | None) -> None:
+    """Of one order, whose cells begin at `first`: the first tokens in the last row of a segment, the others in segments
+    below it."""
+    row = growth.lengths[parent] - 1
+    growth.read_spellings(parent, row, [ids[:1] for ids in options], first)
     for cell, ids in enumerate(options, first):
         following = [*ids[1:], end] if end is not None else ids[1:]
         if following:
             segment = growth.segment(ids[: len(following)], parent)
             for at, token in enumerate(following):
-                growth.read(segment, at, (token,), (cell,))
+                growth.read_spellings(segment, at, [(token,)], cell)
 
 
 class _Growth:
@@ -88,7 +126,6 @@ class _Growth:
         self.reads: list[tuple[int, int, int]] = []
         self.columns: list[int] = []
         self.cells: list[int] = []
-        self.seen: list[tuple[int, ...]] = []
 
     def segment(self, tokens: Ids, parent: int, block: int = 1) -> int:
         self.tokens.extend(tokens)
@@ -97,14 +134,15 @@ class _Growth:
         self.blocks.append(block)
         return len(self.lengths) - 1
 
-    def read(self, segment: int, row: int, columns: Ids, cells: Ids) -> None:
-        self.reads.append((segment, row, len(columns)))
-        self.columns.extend(columns)
-        self.cells.extend(cells)
+    def read_spellings(self, segment: int, row: int, spellings: Sequence[Ids], first: int) -> None:
+        """Of a row: the ids that may spell each of the cells from `first` on."""
+        self.reads.append((segment, row, sum(map(len, spellings))))
+        for cell, ids in enumerate(spellings, first):
+            self.columns.extend(ids)
+            self.cells.extend([cell] * len(ids))
 
-    def branch(self, n_orders: int) -> Branch:
+    def branch(self, shares: tuple[Share, ...]) -> Branch:
         reads = np.array(self.reads, np.int32)
-        n_options = len(self.seen) // n_orders
         return Branch(
             tokens=np.array(self.tokens, np.int32),
             lengths=np.array(self.lengths, np.int32),
@@ -115,17 +153,14 @@ class _Growth:
             widths=reads[:, 2],
             columns=np.array(self.columns, np.int32),
             cells=np.array(self.cells, np.int32),
-            distinct=_first_of_its_kind(self.seen, n_options),
-            n_orders=n_orders,
-            n_options=n_options,
+            shares=shares,
         )
 
 
-def _first_of_its_kind(replies: Sequence[tuple[int, ...]], n_options: int) -> BoolArray:
-    found = [True] * len(replies)
-    for begin in range(0, len(replies), n_options):
-        met: set[tuple[int, ...]] = set()
-        for i in range(begin, begin + n_options):
-            found[i] = replies[i] not in met
-            met.add(replies[i])
+def _first_of_their_kind(replies: Sequence[Sequence[Ids]]) -> BoolArray:
+    """Of all orders' replies, end to end: whether none before it in its order is the same."""
+    found: list[bool] = []
+    for options in replies:
+        places: dict[tuple[int, ...], int] = {}
+        found.extend(places.setdefault(tuple(ids), place) == place for place, ids in enumerate(options))
     return np.array(found, np.bool_)

@@ -2,67 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
-from typing import Protocol
 
+from ramet.denoise.noise import Noise
+from ramet.denoise.settings import Denoising
 from ramet.errors import CheckpointError
 from ramet.text.chat import Frame
 from ramet.text.tokenizer import Tokenizer
 from ramet.tree import IntArray
 
-WIDTH = 16  # rows of a canvas with one slot, as DiffusionGemma's structured reads have it in vLLM
-NOISE = -1  # where an id is drawn for each prompt
+GRAIN = 16  # a canvas is so many rows wide, or a multiple, as DiffusionGemma's structured reads have it in vLLM
+NOISE = -1  # a slot: an id is drawn for each prompt
+_ENDING = 2  # rows behind what is written, at least: the end of a reply, and padding
 _THOUGHT = ("<|channel>", "thought\n", "<channel|>")
-
-
-class Hash(Protocol):
-    """Of hashlib."""
-
-    def copy(self) -> Hash: ...
-
-    def update(self, data: bytes, /) -> None: ...
-
-    def digest(self) -> bytes: ...
-
-
-def hashed(trunk: IntArray) -> Hash:
-    """What noise is drawn by, behind a trunk."""
-    return sha256(trunk.astype("<i4").tobytes())
 
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """A reply of one label, still to be denoised: a slot of noise, the id that ends a reply, and padding.
+    """A reply still to be denoised: what is written of it, with slots of noise, the id that ends a reply, and padding.
 
-    Noise is drawn from the ids below vocab_size by a hash of the prompt's, so that a read repeats, whatever shares its
-    round.
+    How it is denoised is the model's own way; `denoising` also says how wide it may be.
     """
 
     end: int
     pad: int
-    vocab_size: int
+    denoising: Denoising
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, frame: Frame) -> Canvas:
-        """Raises CheckpointError where the tokenizer names no padding."""
+    def of(cls, tokenizer: Tokenizer, frame: Frame, denoising: Denoising) -> Canvas:
+        """Raises CheckpointError where the tokenizer names no padding, or a canvas holds no label."""
         pad = tokenizer.control.get(tokenizer.specials.get("pad_token", ""))
         if pad is None:
             raise CheckpointError(
                 "the tokenizer names no pad_token, which fills a canvas: set it in tokenizer_config.json"
             )
-        return cls(frame.end, pad, tokenizer.vocab_size)
+        if denoising.canvas_length <= _ENDING:
+            raise CheckpointError(
+                f"canvas_length is {denoising.canvas_length}; a label, the end of a reply and padding take "
+                f"{_ENDING + 1} tokens"
+            )
+        return cls(frame.end, pad, denoising)
 
     @property
-    def ids(self) -> list[int]:
-        """[WIDTH], the slot first."""
-        return [NOISE, self.end, *[self.pad] * (WIDTH - 2)]
+    def room(self) -> int:
+        """How many ids can be written on one canvas."""
+        return self.denoising.canvas_length - _ENDING
 
-    def noise(self, trunk: Hash, prompt: IntArray, sample: int) -> int:
-        """The id in the slot of canvas number `sample` behind a trunk, as `hashed` has it, and a question's prompt."""
-        digest = trunk.copy()
-        digest.update(prompt.astype("<i4").tobytes() + sample.to_bytes(4, "little"))
-        return int.from_bytes(digest.digest()[:8], "little") % self.vocab_size
+    def filled(self, written: Sequence[int]) -> list[int]:
+        """Its ids, from those that are written: no more than there is `room`."""
+        assert len(written) <= self.room
+        width = min(-(-(len(written) + _ENDING) // GRAIN) * GRAIN, self.denoising.canvas_length)
+        return [*written, self.end, *[self.pad] * (width - len(written) - 1)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blank:
+    """A canvas in a tree: the segment that it is, its `slots` [N], and what fills them, the noise of the prompt above
+    it, so that a read repeats, whatever shares its round. `number`: of the canvas, among those below that prompt."""
+
+    segment: int
+    slots: IntArray
+    noise: Noise
+    number: int
+
+    def fill(self, tokens: IntArray, vocab_size: int) -> None:
+        """Draw what the slots of the canvas' tokens [W] begin with."""
+        tokens[self.slots] = self.noise.ids(self.number, 0, len(tokens), vocab_size)[self.slots]
 
 
 def thoughtless(tokenizer: Tokenizer, frame: Frame) -> Frame:

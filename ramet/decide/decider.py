@@ -8,17 +8,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from ramet.decide import joins, letters, options, prompt
+from ramet.decide import joins, joint, letters, options, prompt
 from ramet.decide.answers import Asked
-from ramet.decide.branch import Branch, grow
-from ramet.decide.canvas import Canvas
+from ramet.decide.branch import Branch, Slot, grow, grow_canvases
+from ramet.decide.canvas import NOISE, Canvas
 from ramet.decide.form import Form
+from ramet.decide.joint import Lines, Sheet
 from ramet.decide.letters import Labels
 from ramet.decide.passages import Passages
 from ramet.decide.plan import Bough, Plan, assemble
 from ramet.decide.recent import Recent
 from ramet.decide.reply import ReplyStart
 from ramet.decide.settings import DecideSettings, Temperatures
+from ramet.decide.steps import Reading
 from ramet.errors import CheckpointError, InvalidRequest
 from ramet.request import DecisionRequest, Method, Question, as_json
 from ramet.text.chat import Frame
@@ -45,35 +47,64 @@ class Decider:
         start = ReplyStart.of(tokenizer, frame)
         self._cue = start.cue(tokenizer, frame)
         self._labels = Labels(tokenizer, start)
-        self._recent: Recent[Form, Branch] = Recent(settings.cached_entries)
+        self._recent: Recent[Form | Sheet, Branch] = Recent(settings.cached_entries)
         self._passages = Passages(tokenizer, settings.cached_bytes)
         if settings.method == "letters" and not self._labels.complete:
             raise CheckpointError(
                 "yes and no, the digits and A to Z are not one token each where a reply begins; "
                 'load with method="options"'
             )
+        self._lines, self._why_no_lines = _lines(tokenizer, self._labels, canvas)
 
     def plan(self, request: DecisionRequest) -> Plan:
         """The tree that answers a request. Raises InvalidRequest naming the field, before any work is done."""
         state = as_json(request.state)
         method = request.x_method or self.settings.method
-        if request.x_samples > 1 and self._canvas is None:
-            raise InvalidRequest("only a diffusion model reads noise that can be drawn again", field="x_samples")
-        forms = [self._form(q, method, request, f"questions.{name}") for name, q in request.questions.items()]
+        self._check_noise(request)
+        lines = self._lines_for(request)
+        forms = [self._form(q, method, request, lines, f"questions.{name}") for name, q in request.questions.items()]
         weights = [self._prior_weight(question, method) for question in request.questions.values()]
-        boughs = [self._bough(state, forms, request.cache_salt)]
+        boughs = [self._bough(state, forms if lines is None else lines.sheets(forms), request.cache_salt)]
         if any(weights):
             primed = [form for form, weight in zip(forms, weights, strict=True) if weight]
             boughs.append(self._bough("", primed, request.cache_salt))
-        tree, cells = assemble(boughs, self._canvas)
+        tree, cells, blanks = assemble(boughs, self._canvas)
         trunk = len(boughs[0].trunk)
         own = self.settings.temperature if method == self.settings.method else Temperatures()
-        asked = _asked(request, weights, boughs[0].branches, own.but(request.x_temperature))
-        return Plan(tree, trunk, trunk - self._mutable(state), cells, asked, request.x_confidence)
+        branches = boughs[0].branches
+        asked = _asked(request, weights, branches, own.but(request.x_temperature))
+        layout = None if lines is None else joint.layout(request.questions, branches)
+        course = None
+        if self._canvas is not None and request.x_steps > 1:
+            course = Reading(tree, blanks, self._canvas.denoising, request.x_steps)
+        return Plan(tree, trunk, trunk - self._mutable(state), cells, asked, request.x_confidence, layout, course)
 
-    def _form(self, question: Question, method: Method, request: DecisionRequest, field: str) -> Form:
+    def _check_noise(self, request: DecisionRequest) -> None:
+        """Raises InvalidRequest for what only a model with canvases can be asked."""
+        if self._canvas is None:
+            if request.x_samples > 1:
+                raise InvalidRequest("only a diffusion model reads noise that can be drawn again", field="x_samples")
+            if request.x_steps > 1:
+                raise InvalidRequest("only a diffusion model reads noise that can be denoised", field="x_steps")
+        elif request.x_steps > self._canvas.denoising.max_steps:
+            n = self._canvas.denoising.max_steps
+            raise InvalidRequest(f"a canvas takes at most {n} steps here, not {request.x_steps}", field="x_steps")
+
+    def _lines_for(self, request: DecisionRequest) -> Lines | None:
+        """What a joint read is written in; None where each question is read by itself. Raises InvalidRequest."""
+        if not request.joint or (self._canvas is not None and len(request.questions) == 1):
+            return None
+        if self._lines is None:
+            raise InvalidRequest(self._why_no_lines, field="joint")
+        return self._lines
+
+    def _form(
+        self, question: Question, method: Method, request: DecisionRequest, lines: Lines | None, field: str
+    ) -> Form:
         if method == "letters":
-            form = letters.form(question, self._labels, request.x_debias, field)
+            form = letters.form(question, self._labels, request.x_debias, field, alone=lines is None)
+            if lines is not None:
+                lines.check(form, field)
             return replace(form, n_samples=request.x_samples)
         if self._canvas is not None:
             raise InvalidRequest(
@@ -85,7 +116,7 @@ class Decider:
     def _prior_weight(self, question: Question, method: Method) -> float:
         return options.prior_weight(question, self.settings.prior) if method == "options" else 0.0
 
-    def _bough(self, state: str, forms: Sequence[Form], salt: str) -> Bough:
+    def _bough(self, state: str, forms: Sequence[Form | Sheet], salt: str) -> Bough:
         """A trunk that ends behind the state, and each form's branch; joined, their ids are those of whole prompts."""
         text, head = prompt.trunk_text(self._frame, state), np.array(self._frame.head, np.int32)
         if self._tokenizer.splits_after_colon:
@@ -103,7 +134,7 @@ class Decider:
         stays = bisect_left(range(len(lasting)), True, key=lambda n: not whole.startswith(lasting[: n + 1]))
         return len(self._tokenizer.encode(whole[stays:]))
 
-    def _ready(self, form: Form) -> Branch:
+    def _ready(self, form: Form | Sheet) -> Branch:
         """The branch of a form that fits behind any state, made once and kept."""
         branch = self._recent.get(form)
         if branch is None:
@@ -112,14 +143,28 @@ class Decider:
             self._recent.put(form, branch, form.n_characters + branch.n_entries)
         return branch
 
-    def _grown(self, form: Form, suffixes: Sequence[Sequence[int]]) -> Branch:
-        tail = self._frame.tail
+    def _grown(self, form: Form | Sheet, suffixes: Sequence[Sequence[int]]) -> Branch:
+        prompts = [[*ids, *self._frame.tail] for ids in suffixes]
+        if isinstance(form, Sheet):
+            assert self._lines is not None
+            return self._lines.branch(form, prompts)
         if form.labels:
             labels = [[(label,) for label in order] for order in form.labels]
-            canvases = [] if self._canvas is None else [self._canvas.ids] * form.n_samples
-            return grow([[*ids, *tail] for ids in suffixes], labels, None, canvases)
+            if self._canvas is None:
+                return grow(prompts, labels, None)
+            return grow_canvases(prompts, self._canvas.filled([NOISE]), form.n_samples, [Slot(0, labels)])
         replies = self._tokenizer.encode_each([f" {text}" for text in form.replies])
-        return grow([[*ids, *tail, *self._cue] for ids in suffixes], [replies], self._frame.end)
+        return grow([[*ids, *self._cue] for ids in prompts], [replies], self._frame.end)
+
+
+def _lines(tokenizer: Tokenizer, labels: Labels, canvas: Canvas | None) -> tuple[Lines | None, str]:
+    """What joint reads are written in, or why there are none."""
+    if canvas is None:
+        return None, "only a diffusion model reads several questions on one canvas"
+    try:
+        return Lines(tokenizer, labels, canvas), ""
+    except CheckpointError as error:
+        return None, f"this model reads no questions jointly: {error}"
 
 
 def _asked(
@@ -128,14 +173,10 @@ def _asked(
     """Where each question's cells are: those under the state in the order asked, then the priors' in that order."""
     found, first = [], 0
     prior = sum(branch.n_cells for branch in branches)
-    for (name, question), weight, branch in zip(request.questions.items(), weights, branches, strict=True):
+    shares = [share for branch in branches for share in branch.shares]
+    for (name, question), weight, share in zip(request.questions.items(), weights, shares, strict=True):
         temperature: float = getattr(temperatures, question.type)
-        found.append(
-            Asked(
-                name, question, branch.n_orders, branch.n_options, request.x_samples, first, prior, weight,
-                branch.distinct, temperature,
-            )
-        )  # fmt: skip
-        first += branch.n_cells
-        prior += branch.n_cells if weight else 0
+        found.append(Asked(name, question, share, request.x_samples, first, prior, weight, temperature))
+        first += share.n_cells
+        prior += share.n_cells if weight else 0
     return tuple(found)

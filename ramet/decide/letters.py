@@ -69,10 +69,11 @@ class Labels:
         return tuple(found.values())
 
 
-def form(question: Question, labels: Labels, n_orders: int, field: str) -> Form:
+def form(question: Question, labels: Labels, n_orders: int, field: str, *, alone: bool = True) -> Form:
     """A question in words: its options on lines of their own, in each of up to `n_orders` cyclic orders.
 
-    A choice's labels go by place; yes and no, and the digits of levels, stay with their meaning.
+    A choice's labels go by place; yes and no, and the digits of levels, stay with their meaning. `alone`: whether the
+    reply is to this question, so that its words say how to answer.
     """
     options = _options(question)
     chosen = labels.take(question, len(options), f"{field}.criteria")
@@ -82,7 +83,8 @@ def form(question: Question, labels: Labels, n_orders: int, field: str) -> Form:
     for order in orders(len(options), n_orders):
         given = {option: chosen[place if by_place else option] for place, option in enumerate(order)}
         lines = [prompt.line(given[option].text, *options[option]) for option in order]
-        prompts.append(prompt.listing(question, asked, lines))
+        listed = prompt.listing(asked, lines)
+        prompts.append(prompt.alone(question, listed) if alone else listed)
         ids.append(tuple(given[option].id for option in range(len(options))))
     return Form(tuple(prompts), labels=tuple(ids))
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from operator import attrgetter
 
 import numpy as np
 
 from ramet.decide.answers import Asked
 from ramet.decide.branch import Branch
-from ramet.decide.canvas import NOISE, Canvas, Hash, hashed
-from ramet.request import Answer, Confidence
+from ramet.decide.canvas import NOISE, Blank, Canvas
+from ramet.decide.steps import Reading
+from ramet.denoise.noise import Opening
+from ramet.request import Answer, Confidence, Joint
 from ramet.tree import WHOLE, IntArray, Reads, Tree
 
 
@@ -21,7 +21,8 @@ from ramet.tree import WHOLE, IntArray, Reads, Tree
 class Plan:
     """`tree` is what the engine runs; its first root, `trunk` rows, is the frame's head and the state: what a cache
     keeps. From row `mark` of it on it is likely to change when the state grows. `cells` [C] says which cell each column
-    of the reads adds to."""
+    of the reads adds to; columns of one read with the same cell are spellings of one token. `joint`: which questions
+    share canvases, where they do. `course`: what takes the canvases through several steps, where one is not all."""
 
     tree: Tree
     trunk: int
@@ -29,6 +30,8 @@ class Plan:
     cells: IntArray
     asked: tuple[Asked, ...]
     confidence: Confidence
+    joint: Joint | None = None
+    course: Reading | None = None
 
     @property
     def n_questions(self) -> int:
@@ -38,11 +41,15 @@ class Plan:
         """Answers under the questions' names and in their order, from the tree's reads.
 
         A reply's log-probability is the plain sum of its tokens' own, in float64 and in a fixed
-        order, so it does not depend on what else was asked.
+        order, so it does not depend on what else was asked. Of the spellings of a token the likeliest counts.
         """
         logprobs = reads.logits.astype(np.float64)
         logprobs -= np.repeat(reads.logsumexp.astype(np.float64), np.diff(reads.offsets))
-        cells = np.bincount(self.cells, weights=logprobs).astype(np.float64, copy=False)
+        is_first = np.diff(self.cells, prepend=-1) != 0  # of the spellings of a token
+        is_first[reads.offsets[:-1]] = True
+        tokens = np.flatnonzero(is_first)
+        likeliest = np.maximum.reduceat(logprobs, tokens)
+        cells = np.bincount(self.cells[tokens], weights=likeliest).astype(np.float64, copy=False)
         return {asked.name: asked.answer(cells, self.confidence) for asked in self.asked}
 
 
@@ -54,28 +61,33 @@ class Bough:
     branches: Sequence[Branch]
 
 
-def assemble(boughs: Sequence[Bough], canvas: Canvas | None = None) -> tuple[Tree, IntArray]:
+def assemble(boughs: Sequence[Bough], canvas: Canvas | None = None) -> tuple[Tree, IntArray, list[Blank]]:
     """The tree, a root a bough, and each column's cell, cells numbered bough by bough. canvas: the one that branches
-    end in, whose noise is drawn here."""
-    layout = _Layout()
+    end in, whose slots are filled here."""
+    layout, blanks = _Layout(), list[Blank]()
     for bough in boughs:
         trunk = layout.root(bough.trunk)
-        draw = attrgetter("tokens") if canvas is None else partial(_drawn, canvas, hashed(bough.trunk))
-        for branch in bough.branches:
-            layout.branch(branch, draw(branch), trunk)
-    return layout.tree(), layout.cells()
+        firsts = [layout.branch(branch, trunk) for branch in bough.branches]
+        if canvas is not None:
+            blanks += _blanks(Opening(bough.trunk), zip(firsts, bough.branches, strict=True))
+    tree = layout.tree()
+    if canvas is not None:
+        for blank in blanks:
+            at, n = tree.starts[blank.segment], tree.lengths[blank.segment]
+            blank.fill(tree.tokens[at : at + n], canvas.denoising.vocab_size)
+    return tree, layout.cells(), blanks
 
 
-def _drawn(canvas: Canvas, trunk: Hash, branch: Branch) -> IntArray:
-    """The branch's tokens, each noise drawn by the prompt before it: the trunk, and the segment above the canvas."""
-    tokens, ends, drawn = branch.tokens.copy(), np.cumsum(branch.lengths), Counter[int]()
-    for segment in np.flatnonzero(branch.blocks == WHOLE).tolist():
-        above = int(branch.parents[segment])
-        prompt = branch.tokens[ends[above] - branch.lengths[above] : ends[above]]
-        own = tokens[ends[segment] - branch.lengths[segment] : ends[segment]]
-        own[own == NOISE] = canvas.noise(trunk, prompt, drawn[above])
-        drawn[above] += 1
-    return tokens
+def _blanks(opening: Opening, branches: Iterable[tuple[int, Branch]]) -> Iterator[Blank]:
+    """The canvases of branches behind a trunk, each of which has its first segment's number in the tree."""
+    for first, branch in branches:
+        starts, numbers = [0, *np.cumsum(branch.lengths).tolist()], Counter[int]()
+        for segment in np.flatnonzero(branch.blocks == WHOLE).tolist():
+            above = int(branch.parents[segment])
+            prompt, own = (branch.tokens[starts[s] : starts[s + 1]] for s in (above, segment))
+            slots = np.flatnonzero(own == NOISE).astype(np.int32)
+            yield Blank(first + segment, slots, opening.noise(prompt), numbers[above])
+            numbers[above] += 1
 
 
 class _Layout:
@@ -98,14 +110,16 @@ class _Layout:
         self._n_segments += 1
         return self._n_segments - 1
 
-    def branch(self, branch: Branch, tokens: IntArray, trunk: int) -> None:
-        self._tokens.append(tokens)
+    def branch(self, branch: Branch, trunk: int) -> int:
+        """The number of its first segment."""
+        self._tokens.append(branch.tokens)
         self._blocks.append(branch.blocks)
         self._lengths.append(branch.lengths)
         self._parents.append(np.where(branch.parents < 0, trunk, branch.parents + self._n_segments))
         self._branches.append(branch)
         self._bases.append(self._n_segments)
         self._n_segments += len(branch.lengths)
+        return self._bases[-1]
 
     def tree(self) -> Tree:
         branches = self._branches

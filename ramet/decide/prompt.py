@@ -22,6 +22,11 @@ CLOSINGS = {
     "choice": "Answer with the letter of one option only.",
     "score": "Answer with the number of one level only.",
 }
+TOGETHER = "What are the answers to the questions below?"
+CLOSING_TOGETHER = (
+    'Answer with one line for each question, "number: answer", and nothing else. '
+    "An answer is the letter of one option, yes or no, or the number of one level."
+)
 
 
 def trunk_text(frame: Frame, state: str) -> str:
@@ -51,9 +56,20 @@ def instructions(question: Question) -> str:
     return DEFAULTS[question.type] if is_blank(asked) else as_json(asked)
 
 
-def listing(question: Question, asked: str, lines: Sequence[str]) -> str:
-    """The words of the method "letters": the instructions, a line an option, and how to answer."""
-    return "\n".join([asked, *lines, CLOSINGS[question.type]])
+def listing(asked: str, lines: Sequence[str]) -> str:
+    """The words of the method "letters": the instructions, and a line an option."""
+    return "\n".join([asked, *lines])
+
+
+def alone(question: Question, listed: str) -> str:
+    """The words of a listing that is all that is asked: with how to answer it."""
+    return f"{listed}\n{CLOSINGS[question.type]}"
+
+
+def together(listings: Sequence[str], first: int) -> str:
+    """The words of listings that are answered in one reply, numbered from `first` on."""
+    numbered = [f"Question {number}: {listed}" for number, listed in enumerate(listings, first)]
+    return "\n\n".join([TOGETHER, *numbered, CLOSING_TOGETHER])
 
 
 def line(label: str, *texts: str) -> str:

@@ -25,8 +25,8 @@ class Noise:
     def of(cls, seed: int | None, prompt: IntArray) -> Noise:
         """By a seed of MIN_SEED .. MAX_SEED; None: by the prompt's ids [P]."""
         if seed is None:
-            return cls(_key(b"prompt", prompt.astype("<i4").tobytes()))
-        return cls(_key(b"seed", seed.to_bytes(8, "little", signed=True)))
+            return Opening(prompt).noise(np.zeros(0, np.int32))
+        return cls(_key(sha256(b"seed" + seed.to_bytes(8, "little", signed=True)).digest()))
 
     def ids(self, canvas: int, step: int, n: int, vocab_size: int) -> IntArray:
         """[n] ids, each as likely: what the rows of a canvas hold before a step."""
@@ -43,5 +43,18 @@ class Noise:
         return np.random.Philox(key=self.key, counter=np.array([0, use, step, canvas], np.uint64)).random_raw(n)
 
 
-def _key(*parts: bytes) -> int:
-    return int.from_bytes(sha256(b"".join(parts)).digest()[:16], "little")
+class Opening:
+    """Ids that prompts begin with, which are hashed once for all of them."""
+
+    def __init__(self, ids: IntArray) -> None:
+        self._hash = sha256(b"prompt" + ids.astype("<i4").tobytes())
+
+    def noise(self, rest: IntArray) -> Noise:
+        """By the ids of the prompt that goes on with `rest`."""
+        whole = self._hash.copy()
+        whole.update(rest.astype("<i4").tobytes())
+        return Noise(_key(whole.digest()))
+
+
+def _key(digest: bytes) -> int:
+    return int.from_bytes(digest[:16], "little")

@@ -39,6 +39,7 @@ from ramet.errors import (
 )
 from ramet.layers.decoder import Decoder
 from ramet.request import Decision, DecisionRequest, Method, Timing, Usage, as_json
+from ramet.text.conversation import Conversation
 from ramet.tree import WHOLE, Reads, Tree
 
 PLANNERS = 2  # threads that plan for tasks; with more of them the engine's own waits long for the interpreter
@@ -56,9 +57,15 @@ class Engine:
     """
 
     def __init__(
-        self, name: str, model: Decoder, decider: Decider, settings: EngineSettings, denoising: Denoising | None = None
+        self,
+        name: str,
+        model: Decoder,
+        decider: Decider,
+        settings: EngineSettings,
+        denoising: Denoising | None = None,
+        conversation: Conversation | None = None,
     ) -> None:
-        """denoising: of a model that writes."""
+        """denoising and conversation: of a model that writes."""
         assert settings.max_round_tokens
         assert settings.cache_bytes
         self.name, self.decider, self.settings = name, decider, settings
@@ -72,7 +79,10 @@ class Engine:
             self._cache.pages, settings.max_round_tokens, self._cache.grain, settings.max_round_requests
         )
         self._max_length = settings.max_model_len or self.shape.max_positions
-        self._writer = None if denoising is None else Writer(denoising, self._max_length, self.follow)
+        self._writer: Writer | None = None
+        if denoising is not None:
+            assert conversation is not None
+            self._writer = Writer(denoising, conversation, self._max_length, self._follow)
         self._inbox: SimpleQueue[Job | None] = SimpleQueue()
         self._counts = Counter(dict.fromkeys(COUNTS, 0))  # no key comes later
         self._n_open, self._n_failures, self._closed = 0, 0, False
@@ -104,7 +114,7 @@ class Engine:
                 raise CheckpointError(f'{checkpoint.name}: a diffusion model takes the method "letters" alone')
             method = "letters"
             frame = thoughtless(tokenizer, frame)
-            canvas = Canvas.of(tokenizer, frame)
+            canvas = Canvas.of(tokenizer, frame, denoising)
         asking = settings_for(checkpoint.name, method=method, chat=bool(frame.tail))
         if resolved.batch_invariant and not tokenizer.splits_after_colon:
             raise CheckpointError(
@@ -112,7 +122,8 @@ class Engine:
                 "the questions of a request, and answers cannot be batch-invariant; load without batch_invariant"
             )
         decider = Decider(tokenizer, frame, asking, canvas)
-        return cls(name or checkpoint.name, load_model(checkpoint, resolved), decider, resolved, denoising)
+        model, conversation = load_model(checkpoint, resolved), Conversation(tokenizer, checkpoint.template())
+        return cls(name or checkpoint.name, model, decider, resolved, denoising, conversation)
 
     def decide(
         self,
@@ -130,7 +141,7 @@ class Engine:
         asked = _request(request, state, questions, options)
         self._check_open()
         plan = self.decider.plan(asked)
-        job = self._enqueue(plan.tree, plan.trunk, plan.mark, asked.cache_salt)
+        job = self._begin(plan, asked.cache_salt)
         return self._decision(plan, job, job.future.result(), started)
 
     async def decide_async(
@@ -146,8 +157,13 @@ class Engine:
         asked = _request(request, state, questions, options)
         self._check_open()
         plan = await self._planned(asked)
-        job = self._enqueue(plan.tree, plan.trunk, plan.mark, asked.cache_salt)
+        job = self._begin(plan, asked.cache_salt)
         return self._decision(plan, job, await asyncio.wrap_future(job.future), started)
+
+    def _begin(self, plan: Plan, salt: str) -> Job:
+        """Hand a plan to the engine's thread."""
+        tree = plan.tree if plan.course is None else plan.course.tree()
+        return self._enqueue(tree, plan.trunk, plan.mark, salt, plan.course)
 
     async def _planned(self, asked: DecisionRequest) -> Plan:
         """By one of a few threads, or, of a long state, by one more, so that nobody else waits for it."""
@@ -435,9 +451,11 @@ class Engine:
         for job in self._scheduler.abandon():
             _settle(job, error)
 
-    def _decision(self, plan: Plan, job: Job, reads: Reads, started: float) -> Decision:
+    def _decision(self, plan: Plan, job: Job, outcome: Any, started: float) -> Decision:
+        """outcome: what `submit` or, of a plan with a course, `follow` gives."""
         now = time.perf_counter()
-        usage = Usage(input_tokens=plan.tree.n_tokens, output_tokens=plan.n_questions, x_cached_tokens=job.n_cached)
+        reads, n_cached = (outcome, job.n_cached) if plan.course is None else (plan.course.reads, outcome)
+        usage = Usage(input_tokens=plan.tree.n_tokens, output_tokens=plan.n_questions, x_cached_tokens=n_cached)
         if job.has_canvas:
             usage.x_engine_steps, usage.x_fell_back = job.n_rounds, self._fell_back(job)
         timing = Timing(
@@ -446,7 +464,7 @@ class Engine:
             pass_ms=job.pass_s * 1e3,
             total_ms=(now - started) * 1e3,
         )
-        return Decision(model=self.name, answers=plan.answers(reads), usage=usage, x_timing=timing)
+        return Decision(model=self.name, answers=plan.answers(reads), usage=usage, joint=plan.joint, x_timing=timing)
 
 
 def _fault(job: Job, error: Exception) -> EngineFault:
@@ -486,5 +504,6 @@ def _request(
         return request
     fields = {"state": state, "questions": questions}
     for key, value in options.items():
-        fields[key if key in ("model", "cache_salt") or key.startswith("x_") else f"x_{key}"] = value
+        ours = key in DecisionRequest.model_fields or key.startswith("x_")
+        fields[key if ours else f"x_{key}"] = value
     return DecisionRequest.parse(fields)

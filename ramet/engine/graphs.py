@@ -17,7 +17,7 @@ from ramet.ops.planning import Plans
 from ramet.round import Capacity, Round, Stream, Unit
 from ramet.tree import IntArray, Read, Segment, Tree
 
-_LEAST_ROWS, _STEPS = 32, 16  # the rungs of the ladder lie 32 rows apart, or a 16th to a 32nd of themselves
+_LEAST_ROWS, _MOST_ROWS, _STEPS = 32, 256, 16  # rungs lie 32 to 256 rows apart, a 16th to a 32nd of themselves
 _LEAST_READS, _ROWS_A_READ = 64, 8  # reads that decisions come with; passes that read more are recorded when they come
 _ROWS_A_FORK = 32
 _LOOSE = 1 << 20  # int32 places for the pages of contexts and the head's columns
@@ -26,10 +26,11 @@ _BUFFERS = 2  # on the host: one is filled while the other may still be on its w
 
 def ladder(max_rows: int) -> list[int]:
     """The capacities in rows, ascending, the last at least max_rows: padding is at most a 16th of a round of 512 rows
-    or more."""
+    or more, and at most 255 rows."""
     rungs, rows = [], 0
     while rows < max_rows:
-        rows += max(_LEAST_ROWS, 1 << max(0, rows.bit_length() - 1) >> (_STEPS.bit_length() - 1))
+        step = 1 << max(0, rows.bit_length() - 1) >> (_STEPS.bit_length() - 1)
+        rows += min(max(step, _LEAST_ROWS), _MOST_ROWS)
         rungs.append(rows)
     return rungs
 

@@ -3,45 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ramet.denoise.course import Writing
 from ramet.denoise.settings import Denoising
 from ramet.engine.course import Course
+from ramet.engine.scheduler import Job
 from ramet.errors import RequestTooLong
 from ramet.generation import Generation, GenerationRequest, Piece
+from ramet.text.conversation import Conversation
 
 
 class Follow(Protocol):
     """See `Engine.follow`."""
 
-    def __call__(self, course: Course, *, salt: str = "") -> Future[int]: ...
+    def __call__(self, course: Course, salt: str) -> Job: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Writer:
-    """How an engine writes. `max_length`: of a prompt with its reply, in tokens."""
+    """How an engine writes. conversation: how messages become prompts. max_length: of a prompt with its reply, in
+    tokens."""
 
     denoising: Denoising
+    conversation: Conversation
     max_length: int
     follow: Follow
 
     def generate(self, request: GenerationRequest) -> Generation:
         """The whole reply."""
         pieces: list[Piece] = []
-        n_cached = self._start(request, pieces.append).result()
+        n_cached: int = self._start(request, pieces.append).future.result()
         return Generation.of(pieces, n_prompt=len(request.prompt), n_cached=n_cached)
 
     async def generate_async(self, request: GenerationRequest) -> Generation:
         """As `generate`; cancelling the awaiting task cancels the work."""
         pieces: list[Piece] = []
-        n_cached = await asyncio.wrap_future(self._start(request, pieces.append))
+        n_cached: int = await asyncio.wrap_future(self._start(request, pieces.append).future)
         return Generation.of(pieces, n_prompt=len(request.prompt), n_cached=n_cached)
 
-    async def stream(self, request: GenerationRequest) -> AsyncIterator[Piece]:
+    async def stream(self, request: GenerationRequest) -> AsyncGenerator[Piece, None]:
         """Each canvas as soon as it is finished. Raises before the first what can be known before any work; closing the
         iterator cancels the work."""
         loop, arrived = asyncio.get_running_loop(), asyncio.Queue[Piece | None]()
@@ -49,18 +52,19 @@ class Writer:
         def hand(piece: Piece | None) -> None:
             loop.call_soon_threadsafe(arrived.put_nowait, piece)
 
-        future = self._start(request, hand)
+        job = self._start(request, hand)
+        future = job.future
         future.add_done_callback(lambda _: None if loop.is_closed() else hand(None))
         try:
             while (piece := await arrived.get()) is not None:
-                yield piece
+                yield replace(piece, n_cached=job.n_resumed or 0)
             future.result()
         finally:
             future.cancel()
 
-    def _start(self, request: GenerationRequest, on_piece: Callable[[Piece], None]) -> Future[int]:
+    def _start(self, request: GenerationRequest, on_piece: Callable[[Piece], None]) -> Job:
         request = self._fitted(request)
-        return self.follow(Writing(request, self.denoising, on_piece), salt=request.cache_salt)
+        return self.follow(Writing(request, self.denoising, on_piece), request.cache_salt)
 
     def _fitted(self, request: GenerationRequest) -> GenerationRequest:
         """With no more tokens than there is room for, where a request leaves their number open."""

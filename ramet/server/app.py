@@ -17,6 +17,8 @@ from ramet.server.exchange import Exchange
 from ramet.server.health import Health
 from ramet.server.metrics import Metrics
 from ramet.server.models import Models
+from ramet.server.openai.chat import Chat
+from ramet.server.openai.completions import Completions
 from ramet.server.openapi import openapi_document
 from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
@@ -34,8 +36,10 @@ def create_app(engine: Served, settings: ServerSettings | None = None) -> FastAP
     app = FastAPI(
         title="Ramet",
         version=__version__,
-        description="Decisions: one state, many questions, one pass.",
-        routes=[SystemOne(engine, models, metrics, settings).route(authentication)],
+        description="Decisions: one state, many questions, one pass. And text, of models that write it.",
+        routes=[
+            made(engine, models, metrics, settings).route(authentication) for made in (SystemOne, Chat, Completions)
+        ],
     )
     guard = [Depends(authentication.check)]
     app.include_router(models.router(), dependencies=guard)

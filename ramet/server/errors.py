@@ -116,7 +116,7 @@ def render(error: RametError, question_names: tuple[str, ...] = ()) -> Response:
     if isinstance(error, InvalidRequest):
         problems = error.problems or (Problem(_loc(error.field, question_names), error.message, error_type),)
         return _json(status, [_invalid_field(problem) for problem in problems], None)
-    return error_response(status, error_type, str(error), headers=_headers(error))
+    return error_response(status, error_type, str(error), headers=headers_of(error))
 
 
 async def render_raised(_request: Request, error: Exception) -> Response:
@@ -133,7 +133,7 @@ async def render_http(request: Request, error: Exception) -> Response:
     return error_response(error.status_code, error_type, message, headers=error.headers)
 
 
-def _headers(error: RametError) -> dict[str, str]:
+def headers_of(error: RametError) -> dict[str, str]:
     if isinstance(error, Overloaded):
         wait = max(0.0, error.retry_after_s)
         return {"retry-after": str(max(1, math.ceil(wait))), "retry-after-ms": str(math.ceil(wait * 1000))}

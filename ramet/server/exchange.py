@@ -10,7 +10,8 @@ import time
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ramet.server.errors import error_response
+from ramet.errors import RametError
+from ramet.server.errors import render
 from ramet.server.metrics import Metrics
 
 REQUEST_ID = "x-typesafe-request-id"
@@ -44,8 +45,8 @@ class Exchange:
             _LOG.exception("request %s failed", request_id)
             if status:  # half an answer is out: only closing the connection can tell
                 raise
-            message = f"internal error; the server's log has it under request {request_id}"
-            await error_response(500, "internal_error", message)(scope, receive, send_with_id)
+            error = RametError(f"internal error; the server's log has it under request {request_id}")
+            await getattr(scope.get("route"), "render", render)(error)(scope, receive, send_with_id)
         finally:
             self._metrics.count_request(_route(scope), status, time.perf_counter() - start)
 

@@ -11,6 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ramet.request import Usage
+from ramet.server.openai.tally import Tally
 from ramet.server.served import Served
 
 BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -50,6 +51,12 @@ class Metrics:
             "ramet_cached_tokens", "Of the input tokens, those not computed again", registry=self._registry
         )
 
+        self._written = Counter(
+            "ramet_output_tokens", "Tokens of replies, as far as they were written", registry=self._registry
+        )
+        self._steps = Counter("ramet_denoise_steps", "Steps of the canvases of replies", registry=self._registry)
+        self._canvases = Counter("ramet_denoise_canvases", "Finished canvases of replies", registry=self._registry)
+
     def count_request(self, route: str, status: int, seconds: float) -> None:
         """Every request, whatever became of it."""
         self._requests.labels(route, str(status)).inc()
@@ -60,6 +67,16 @@ class Metrics:
         self._questions.inc(n_questions)
         self._tokens.inc(usage.input_tokens)
         self._cached.inc(usage.x_cached_tokens)
+
+    def count_text(self, replies: Iterable[Tally]) -> None:
+        """Replies, whole or given up. Prompts count once something is written."""
+        for reply in replies:
+            if reply.n_canvases:
+                self._tokens.inc(reply.n_prompt)
+                self._cached.inc(reply.n_cached)
+            self._written.inc(reply.n_tokens)
+            self._steps.inc(reply.n_steps)
+            self._canvases.inc(reply.n_canvases)
 
     def router(self) -> APIRouter:
         router = APIRouter(tags=["operation"])

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Protocol
 
 from ramet.errors import EngineFault
+from ramet.generation import GenerationRequest, Piece
 from ramet.request import Decision, DecisionRequest
+from ramet.text.conversation import Conversation
+
+
+class Writes(Protocol):
+    """What writes text. `ramet.engine.Writer` is one."""
+
+    @property
+    def conversation(self) -> Conversation:
+        """How messages become a prompt, and ids a text."""
+
+    def stream(self, request: GenerationRequest) -> AsyncGenerator[Piece, None]:
+        """A reply, canvas by canvas. Raises errors of the tree in `ramet.errors`, before the first piece those that can
+        be known before any work; closing the iterator cancels the work."""
 
 
 class Served(Protocol):
@@ -22,6 +36,10 @@ class Served(Protocol):
 
     async def decide_async(self, request: DecisionRequest) -> Decision:
         """Answer. Cancelling the awaiting task cancels the work. Raises errors of the tree in `ramet.errors`."""
+
+    @property
+    def writer(self) -> Writes:
+        """What writes text. Raises NotSupported where the model decides alone."""
 
     def stats(self) -> Mapping[str, float]:
         """Counters and gauges by name: requests, rounds, tokens, queue length, pages."""

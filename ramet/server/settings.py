@@ -35,5 +35,8 @@ class ServerSettings(BaseModel):
         default=16 << 20, ge=1024, description="Largest request body, before and after decompression; beyond it 413."
     )
     body_timeout_s: float = Field(default=60.0, gt=0, description="Time a client has to send its body; beyond it 408.")
+    max_logprobs: int = Field(
+        default=20, ge=-1, description="Most log-probabilities a position that text may be asked for; -1: any number."
+    )
     drain_s: int = Field(default=30, ge=0, description="Time that running requests get to finish at shutdown.")
     access_log: bool = Field(default=True, description="Log a line a request.")

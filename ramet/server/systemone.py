@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ramet.errors import Cancelled, InvalidRequest
+from ramet.errors import InvalidRequest
 from ramet.request import Decision, DecisionRequest
+from ramet.server.asked import asked
 from ramet.server.authentication import Authentication
-from ramet.server.bodies import decompress, encoding_of, read_body
-from ramet.server.documents import parse_json
-from ramet.server.errors import ErrorBody, InvalidBody, UnsupportedBody, render
+from ramet.server.errors import ErrorBody, InvalidBody, render
 from ramet.server.metrics import Metrics
 from ramet.server.models import Models
 from ramet.server.plain_route import PlainRoute
+from ramet.server.presence import unless_gone
 from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
 
-SMALL_BODY_BYTES = 16 << 10  # a larger one, or a compressed one, is parsed in a thread
 IGNORED_FIELDS = "x-ramet-ignored"
 MAX_IGNORED_NAMES = 20
 
@@ -77,53 +75,21 @@ class SystemOne:
     async def decide(self, request: Request) -> Response:
         """Bodies may be zstd or gzip. Top-level fields that mean nothing here are ignored, and named in the
         `x-ramet-ignored` header; a name given twice in one object is refused. `state` may be empty."""
-        asked, ignored = await self._parse(request)
-        name = self._models.resolve(asked.model)
+        wanted, ignored = await asked(request, self._settings, _parsed)
+        name = self._models.resolve(wanted.model)
         try:
-            decision = await self._unless_gone(request, asked.model_copy(update={"model": name}))
+            work = self._engine.decide_async(wanted.model_copy(update={"model": name}))
+            decision = await unless_gone(request, work)
         except InvalidRequest as error:
-            return render(error, tuple(asked.questions))
+            return render(error, tuple(wanted.questions))
         self._metrics.count_answers(len(decision.answers), decision.usage)
         headers = {IGNORED_FIELDS: _header_of(ignored)} if ignored else None
         return Response(decision.model_dump_json(), headers=headers, media_type="application/json")
 
-    async def _parse(self, request: Request) -> tuple[DecisionRequest, list[str]]:
-        """The request, and the names of its fields that were ignored. A large body leaves the event loop free."""
-        encoding = encoding_of(request.headers.get("content-encoding"))
-        if request.headers.get("content-type", "").lower().startswith("multipart/"):
-            raise UnsupportedBody("multipart bodies carry images, which this model does not take; send JSON")
-        limit = self._settings.max_body_bytes
-        body = await read_body(request, max_bytes=limit, timeout_s=self._settings.body_timeout_s)
-        if encoding is None and len(body) <= SMALL_BODY_BYTES:
-            return _parsed(body, None, limit)
-        return await asyncio.to_thread(_parsed, body, encoding, limit)
 
-    async def _unless_gone(self, request: Request, asked: DecisionRequest) -> Decision:
-        """The engine's answer. A client that goes away cancels the work. Raises Cancelled then."""
-        here = asyncio.current_task()
-        assert here is not None
-        watch = asyncio.ensure_future(_cancel_when_gone(request, here))
-        try:
-            return await self._engine.decide_async(asked)
-        except asyncio.CancelledError:
-            if watch.done() and not watch.cancelled() and here.uncancel() == 0:
-                raise Cancelled("the client went away") from None
-            raise  # the server stops
-        finally:
-            watch.cancel()
-
-
-def _parsed(body: bytes, encoding: str | None, max_bytes: int) -> tuple[DecisionRequest, list[str]]:
-    plain = body if encoding is None else decompress(body, encoding, max_bytes=max_bytes)
-    data = parse_json(plain)
+def _parsed(data: Any) -> tuple[DecisionRequest, list[str]]:
+    """The request, and the names of its fields that were ignored."""
     return DecisionRequest.parse(data), DecisionRequest.ignored(data)
-
-
-async def _cancel_when_gone(request: Request, work: asyncio.Task[Any]) -> None:
-    """Cancels a task when the client goes away. The body was read before, so nothing else can arrive."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    work.cancel()
 
 
 def _header_of(names: list[str]) -> str:

@@ -7,12 +7,25 @@ configuration has paid for it before any template is read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any
+
+from jinja2 import Environment, TemplateError
+from jinja2.meta import find_undeclared_variables
 
 from ramet.errors import InvalidRequest
 
 Message = Mapping[str, Any]
+
+RESERVED = frozenset({  # what the renderer takes under these names is no variable of the caller's
+    "conversations", "messages", "tools", "documents", "chat_template", "return_assistant_tokens_mask",
+    "continue_final_message", "add_generation_prompt", "raise_exception", "strftime_now",
+})  # fmt: skip
+_LENIENT = Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=False)  # noqa: S701, parses and renders nothing
+_GENERATION = re.compile(r"{%-?\s*(end)?generation\s*-?%}")  # transformers' own tag, around what a model wrote
 
 
 class ChatTemplate:
@@ -22,11 +35,28 @@ class ChatTemplate:
         self.source = source
         self.specials = dict(specials)
 
-    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
+    @cached_property
+    def options(self) -> frozenset[str] | None:
+        """Names that the template reads, which a caller may set; None where its text cannot be parsed for them."""
+        try:
+            names = find_undeclared_variables(_LENIENT.parse(_GENERATION.sub("", self.source)))
+        except TemplateError:
+            return None
+        return frozenset(names - RESERVED - set(_LENIENT.globals) - set(self.specials))
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        options: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str:
         """The prompt of a conversation, thinking off where the template knows how. Keys that are None are left out.
 
-        Raises InvalidRequest with the template's own message when it refuses the messages.
+        `options` are variables of the template, none of them RESERVED. Raises InvalidRequest with the template's own
+        message when it refuses the messages.
         """
+        assert RESERVED.isdisjoint(options)
         from transformers.utils.chat_template_utils import render_jinja_template
 
         chat = [{key: value for key, value in message.items() if value is not None} for message in messages]
@@ -35,8 +65,7 @@ class ChatTemplate:
                 conversations=[chat],
                 chat_template=self.source,
                 add_generation_prompt=add_generation_prompt,
-                enable_thinking=False,
-                **self.specials,
+                **{"enable_thinking": False, **options, **self.specials},
             )
         except Exception as error:  # a template is a program of its own: whatever it raises is its refusal
             raise InvalidRequest(f"the chat template refuses these messages: {error}", field="messages") from error

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import tokenizers
 
 from ramet.errors import InvalidRequest
+from ramet.text.spelling import Spelling
 
 # By name, so that <think> and the like stay control tokens.
 _TAG = re.compile(
@@ -44,11 +45,12 @@ class Tokenizer:
     """Wraps a `tokenizers.Tokenizer`. Immutable after construction, so any number of threads may share it.
 
     vocab_size: one more than the highest id. control: text to id of every added token, special or not, but for
-    those that are text: white space alone, and HTML tags that are not special (both in Gemma's vocabulary). bos: the
-    id that a prompt without a template begins with, or None. eos: the ids that end a text. specials: the texts that
-    chat templates may name, such as ``{"bos_token": "<s>"}``. splits_after_colon: proven for this vocabulary that
-    ``encode(a + " b") == encode(a) + encode(" b")`` whenever `a` ends in a colon. splits_between_words: the same where
-    `a` ends in a letter from A to Z and `b` begins with one.
+    those that are text: white space alone, and HTML tags that are not special (both in Gemma's vocabulary). spelled:
+    where a text spells them. forbidden: those of its ids that a caller's text never has. special: ids that no text of a
+    reply shows. spelling: the bytes of each id. bos: the id that a prompt without a template begins with, or None. eos:
+    the ids that end a text. specials: the texts that chat templates may name, such as ``{"bos_token": "<s>"}``.
+    splits_after_colon: proven for this vocabulary that ``encode(a + " b") == encode(a) + encode(" b")`` whenever `a`
+    ends in a colon. splits_between_words: the same where `a` ends in a letter from A to Z and `b` begins with one.
     """
 
     def __init__(
@@ -69,13 +71,15 @@ class Tokenizer:
         texts = {i: token for i, token in tokens.items() if _is_text(token) and i != bos and i not in eos}
         self._moved = _add_texts(self._plain, texts)
         self.control: Mapping[str, int] = MappingProxyType({t: i for i, t in added.items() if i not in texts})
+        self.special = frozenset(i for i, token in tokens.items() if token.special)
+        self.spelling = Spelling(full)
         self.vocab_size = 1 + max([*vocabulary.values(), *added])
         self.bos = bos
         self.eos = tuple(eos)
         self.specials = MappingProxyType(dict(specials))
         unknown = getattr(full.model, "unk_token", None)  # stands for what the vocabulary lacks, in any text
-        self._forbidden = frozenset(i for text, i in self.control.items() if text != unknown)
-        self._spelling = alternation(self.control)
+        self.forbidden = frozenset(i for text, i in self.control.items() if text != unknown)
+        self.spelled = Spelled(self.control)
         byte_level = _is_byte_level(full)
         self.splits_after_colon = _splits_after_colon(byte_level, vocabulary, self.encode)
         unsplit = full.pre_tokenizer is None and getattr(
@@ -97,13 +101,13 @@ class Tokenizer:
 
     def _checked(self, text: str, ids: list[int]) -> list[int]:
         """Ids of a text without control tokens."""
-        if self._forbidden.isdisjoint(ids):
+        if self.forbidden.isdisjoint(ids):
             return ids
         # The vocabulary merges a control token out of ordinary text: a cut inside each spelling keeps it apart.
-        cuts = [0, *(match.start() + 1 for match in self._spelling.finditer(text)), len(text)]
+        cuts = [0, *(start + 1 for start, _ in self.spelled(text)), len(text)]
         pieces = [text[a:b] for a, b in itertools.pairwise(cuts)]
         ids = [i for piece in self._encode_plain(pieces) for i in piece]
-        if not self._forbidden.isdisjoint(ids):
+        if not self.forbidden.isdisjoint(ids):
             raise InvalidRequest("the text spells a control token that this vocabulary cannot write in pieces")
         return ids
 
@@ -118,6 +122,24 @@ class Tokenizer:
     def _encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
         found = _encode(self._plain, texts)
         return [[self._moved.get(i, i) for i in ids] for ids in found] if self._moved else found
+
+
+class Spelled:
+    """Where a text holds one of several others, the longest where several begin: spans, from left to right."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = frozenset(texts) - {""}
+        self._sizes = sorted({len(text) for text in self._texts}, reverse=True)
+        self._first = alternation({text[0] for text in self._texts})
+
+    def __call__(self, text: str) -> Iterator[tuple[int, int]]:
+        at = 0
+        while match := self._first.search(text, at):
+            start = match.start()
+            at = next((start + n for n in self._sizes if text[start : start + n] in self._texts), start)
+            if at > start:
+                yield start, at
+            at = max(at, start + 1)
 
 
 def alternation(texts: Iterable[str]) -> re.Pattern[str]:

@@ -45,6 +45,9 @@ class Checkpoint(Protocol):
     def tokenizer(self) -> Tokenizer:
         """Built at the first call. Raises CheckpointError."""
 
+    def template(self) -> str | None:
+        """The chat template's text, if there is one."""
+
     def frame(self) -> Frame:
         """What the chat template, if there is one, writes around a user's content. Raises CheckpointError."""
 

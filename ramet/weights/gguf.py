@@ -105,9 +105,13 @@ class GgufCheckpoint:
     def tokenizer(self) -> Tokenizer:
         return self._tokenizer
 
+    def template(self) -> str | None:
+        found: str | None = self._file.metadata.get("tokenizer.chat_template")
+        return found
+
     def frame(self) -> Frame:
         try:
-            return frame(self._tokenizer, self._file.metadata.get("tokenizer.chat_template"))
+            return frame(self._tokenizer, self.template())
         except CheckpointError as error:
             raise CheckpointError(f"{self._file.path}: {error}") from error
 

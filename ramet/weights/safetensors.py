@@ -58,9 +58,12 @@ class SafetensorsCheckpoint:
     def tokenizer(self) -> Tokenizer:
         return self._tokenizer
 
+    def template(self) -> str | None:
+        return read_template(self._directory)
+
     def frame(self) -> Frame:
         try:
-            return frame(self._tokenizer, read_template(self._directory))
+            return frame(self._tokenizer, self.template())
         except CheckpointError as error:
             raise CheckpointError(f"{self._directory}: {error}") from error
 

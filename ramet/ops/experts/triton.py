@@ -17,11 +17,11 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-from ramet.ops.experts.reference import route as route
+from ramet.ops.processors import processors
 
 _ACTIVATIONS = ("silu", "gelu_tanh")
-_MANY_PAIRS = 4096  # more than these are listed in larger steps
 
 
 def pack(gate_up: torch.Tensor, down: torch.Tensor, activation: str) -> GroupedExperts:
@@ -29,12 +29,29 @@ def pack(gate_up: torch.Tensor, down: torch.Tensor, activation: str) -> GroupedE
     return GroupedExperts(gate_up, down, activation)
 
 
+def route(logits: torch.Tensor, n_chosen: int, scale: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `reference.route`. Rows of logits may lie apart. Of a row with NaN the first experts are chosen."""
+    n_rows, n_experts = logits.shape
+    logits = logits if logits.stride(1) == 1 else logits.contiguous()
+    chosen = torch.empty(n_rows, n_chosen, dtype=torch.int64, device=logits.device)
+    weights = torch.empty(n_rows, n_chosen, dtype=torch.float32, device=logits.device)
+    constants = _routing(n_experts, n_chosen, scale is not None)
+    if n_rows:
+        _route[(triton.cdiv(n_rows, constants["block_rows"]),)](
+            logits, logits.stride(0), scale, chosen, weights, n_rows, **constants
+        )
+    return chosen, weights
+
+
 class GroupedExperts:
-    """As `reference.PlainExperts`; hidden numbers and products are rounded to x's dtype, sums over experts are not."""
+    """As `reference.PlainExperts`; hidden numbers and products are rounded to x's dtype, sums over experts are not.
+
+    gate_up is kept as [E, I, 2, C], each gate beside its up, so that both are a tile's columns side by side."""
 
     def __init__(self, gate_up: torch.Tensor, down: torch.Tensor, activation: str) -> None:
         assert activation in _ACTIVATIONS, activation
-        self._gate_up, self._down, self._activation = gate_up.contiguous(), down.contiguous(), activation
+        self._gate_up = gate_up.unflatten(1, (2, -1)).transpose(1, 2).contiguous()
+        self._down, self._activation = down.contiguous(), activation
 
     def __call__(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         n_rows, width = x.shape
@@ -46,33 +63,59 @@ class GroupedExperts:
         x, chosen, weights = x.contiguous(), chosen.contiguous(), weights.contiguous()
         n_pairs, n_chosen, (n_experts, _, size) = chosen.numel(), chosen.shape[1], self._down.shape
         tiling = choose_tiling(x.dtype, _capability(x.device), n_pairs / n_experts, width, size)
-        lists = _listed(chosen, n_experts, n_rows, tiling.n_rows)
-        hidden, products = x.new_empty(n_pairs, size), x.new_empty(n_pairs, width)
-        shape = {"n_experts": n_experts, "n_chosen": n_chosen, "width": width, "size": size}
-        _gate_up[self._grid(n_pairs, size, tiling, tiling.gate_up)](
-            x, self._gate_up, hidden, *lists, n_rows, activation=self._activation,
-            **shape, **tiling.options(tiling.gate_up),
+        lists = _listed(chosen, n_experts, tiling.n_rows)
+        n_tiles = len(lists[1]) - 1
+        hidden, products = x.new_empty(n_tiles * tiling.n_rows, size), x.new_empty(n_pairs, width)
+        shape = {"n_experts": n_experts, "width": width, "size": size}
+        _gate_up[tiling.gate_up.grid(n_tiles, size, x.device)](
+            x, *tiling.gate_up.halves(self._gate_up), hidden, *lists, n_pairs, n_chosen=n_chosen, activation=self._activation,
+            **shape, **tiling.options(tiling.gate_up), rest_columns=_rest(size, tiling.gate_up.n_columns),
         )  # fmt: skip
-        _down[self._grid(n_pairs, width, tiling, tiling.down)](
-            hidden, self._down, products, *lists, n_rows, **shape, **tiling.options(tiling.down)
-        )
+        _down[tiling.down.grid(n_tiles, width, x.device)](
+            tiling.down.tiles(hidden, tiling.n_rows), tiling.down.tiles(self._down.view(-1, size), tiling.down.n_columns),
+            products, *lists, n_pairs, **shape, **tiling.options(tiling.down),
+        )  # fmt: skip
         combination = _combination(width, n_chosen)
         grid = (n_rows, triton.cdiv(width, combination["block_columns"]))
         _combine[grid](products, chosen, weights, out, **combination)
         return out
 
-    def _grid(self, n_pairs: int, n_columns: int, tiling: Tiling, product: Product) -> tuple[int]:
-        return (_most_tiles(n_pairs, len(self._down), tiling.n_rows) * triton.cdiv(n_columns, product.n_columns),)
-
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """How a grouped product is cut: a tile's columns (gate_up's: of each half), the terms of a step, warps, stages."""
+    """How a grouped product is cut: a tile's columns (gate_up's: of each half), the terms of a step, warps, stages.
+    n_programs: so many run on a processor at a time, each going on from tile to tile, for they begin to copy the next
+    one's terms while they store the last; 0 is a program for each tile. described: rows are copied by tiles, as tensor
+    maps have it, which begins at multiples of 16 bytes."""
 
     n_columns: int
     n_terms: int
     n_warps: int
     n_stages: int
+    n_programs: int = 0
+    described: bool = False
+
+    def grid(self, n_tiles: int, n_columns: int, device: torch.device) -> tuple[int]:
+        most = n_tiles * triton.cdiv(n_columns, self.n_columns)
+        return (min(most, self.n_programs * processors(device)) if self.n_programs else most,)
+
+    def tiles(self, x: torch.Tensor, n_rows: int) -> Any:
+        """x [N, K], of which so many rows are read at a time."""
+        return TensorDescriptor.from_tensor(x, [n_rows, self.n_terms]) if self.described else x
+
+    def type(self, name: str, n_rows: int) -> str:
+        """Of what `tiles` returns, in Triton's words."""
+        return f"tensordesc<{name}[{n_rows},{self.n_terms}]>" if self.described else f"*{name}"
+
+    def halves(self, weight: torch.Tensor) -> tuple[Any, Any]:
+        """weight [E, I, 2, K], twice: for columns that make a tile, and for the rest."""
+        lines = weight.view(-1, weight.shape[-1])
+        return self.tiles(lines, 2 * self.n_columns), self.tiles(lines, 2 * _rest(weight.shape[1], self.n_columns))
+
+
+def _rest(n_columns: int, block: int) -> int:
+    """What the columns that make no tile are rounded up to."""
+    return triton.next_power_of_2(n_columns % block or block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +130,7 @@ class Tiling:
         """The constants and options of a launch."""
         return {
             "block_rows": self.n_rows, "block_columns": product.n_columns, "block_terms": product.n_terms,
+            "described": product.described,
             "num_warps": product.n_warps, "num_stages": product.n_stages,
         }  # fmt: skip
 
@@ -101,12 +145,13 @@ def choose_tiling(
     """
     if dtype == torch.float32:
         return Tiling(32, Product(64, 32, 4, 2), Product(64, 32, 4, 2))
-    roomy = capability[0] in (9, 10)  # more than 200 KiB of shared memory; elsewhere there may be but 99
-    if rows_per_expert <= 48:
-        n_stages = 4 if roomy else 2
-        return Tiling(64, Product(32, _step_of(width), 4, n_stages), Product(64, _step_of(size), 4, n_stages))
-    if roomy:
-        return Tiling(128, Product(128, 64, 8, 4), Product(256, 64, 8, 4))
+    few, described = rows_per_expert <= 48, width % 8 == 0 and size % 8 == 0
+    if capability[0] in (9, 10):  # more than 200 KiB of shared memory, and tensor maps
+        if few:
+            return Tiling(64, Product(64, _step_of(width), 4, 4, 0, described), Product(128, 64, 4, 4, 2, described))
+        return Tiling(128, Product(128, 64, 8, 4, 0, described), Product(128, 64, 4, 3, 2, described))
+    if few:
+        return Tiling(64, Product(32, _step_of(width), 4, 2), Product(64, _step_of(size), 4, 2))
     return Tiling(128, Product(64, 64, 8, 3), Product(128, 64, 8, 3))
 
 
@@ -125,30 +170,36 @@ def _most_tiles(n_pairs: int, n_experts: int, block_rows: int) -> int:
     return n_pairs // block_rows + min(n_pairs, n_experts)
 
 
-def _listed(
-    chosen: torch.Tensor, n_experts: int, n_rows: int, block_rows: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The pairs of each expert, ascending [E, N], how many there are [E], and the tiles: their number, then each as
-    expert + E * its place among the expert's tiles; all int32."""
-    n_pairs = chosen.numel()
-    n_tiles = _most_tiles(n_pairs, n_experts, block_rows)
-    pairs, counts, tiles = (
+def _listed(chosen: torch.Tensor, n_experts: int, block_rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The pairs of a row and one of its choices by tiles [most tiles * block_rows]; the number of tiles, then of each
+    expert + E * its rows. An expert's tiles are beside each other, all but the last full, its pairs ascending; int32."""
+    n_rows, n_chosen = chosen.shape
+    n_tiles = _most_tiles(chosen.numel(), n_experts, block_rows)
+    steps = _steps(n_rows, n_chosen, n_experts)
+    n_blocks = triton.cdiv(n_rows, steps["block"])
+    counts, slots, tiles = (
         torch.empty(shape, dtype=torch.int32, device=chosen.device)
-        for shape in ((n_experts, n_rows), (n_experts,), (1 + n_tiles,))
+        for shape in ((n_blocks, n_experts), (n_tiles * block_rows,), (1 + n_tiles,))
     )
-    _list[(n_experts,)](chosen, pairs, counts, n_pairs, n_rows, **_step(n_pairs))
-    _tile[(1,)](counts, tiles, n_rows, n_tiles, **_tiles_of(n_experts, block_rows))
-    return pairs, counts, tiles
+    _count[(n_blocks,)](chosen, counts, n_rows, **steps)
+    _place[(n_blocks,)](chosen, counts, slots, tiles, n_rows, n_blocks, n_tiles, **steps, block_rows=block_rows)
+    return slots, tiles
 
 
-def _step(n_pairs: int) -> dict[str, int]:
-    """How many pairs are looked at at a time."""
-    return {"step": 8192, "num_warps": 8} if n_pairs > _MANY_PAIRS else {"step": 1024, "num_warps": 4}
+def _steps(n_rows: int, n_chosen: int, n_experts: int) -> dict[str, int]:
+    """How many rows a program lists, and at a time."""
+    return {
+        "block": 32 if n_rows <= 4096 else 128, "step": 32, "n_chosen": n_chosen, "n_experts": n_experts,
+        "block_experts": triton.next_power_of_2(n_experts), "num_warps": 8,
+    }  # fmt: skip
 
 
-def _tiles_of(n_experts: int, block_rows: int) -> dict[str, int]:
-    block_experts = triton.next_power_of_2(n_experts)
-    return {"n_experts": n_experts, "block_experts": block_experts, "block_rows": block_rows, "num_warps": 4}
+def _routing(n_experts: int, n_chosen: int, scaled: bool) -> dict[str, int]:
+    return {
+        "n_experts": n_experts, "n_chosen": n_chosen, "scaled": scaled, "block_rows": 4,
+        "block_experts": triton.next_power_of_2(n_experts), "block_chosen": triton.next_power_of_2(n_chosen),
+        "num_warps": 4,
+    }  # fmt: skip
 
 
 def _combination(width: int, n_chosen: int) -> dict[str, int]:
@@ -158,52 +209,122 @@ def _combination(width: int, n_chosen: int) -> dict[str, int]:
     }  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["n_pairs", "n_rows"])
-def _list(
-    chosen: tl.tensor, pairs: tl.tensor, counts: tl.tensor, n_pairs: tl.tensor, n_rows: tl.tensor, step: tl.constexpr
-) -> None:
-    """A program for each expert: writes the places in `chosen` where it is, ascending, and their number."""
-    expert = tl.program_id(0)
-    own = pairs + expert.to(tl.int64) * n_rows
-    n_found = 0
-    for start in range(0, n_pairs, step):
-        pair = start + tl.arange(0, step)
-        found = tl.load(chosen + pair, pair < n_pairs, other=-1) == expert
-        place = n_found + tl.cumsum(found.to(tl.int32), 0) - 1
-        tl.store(own + place, pair, found & (place < n_rows))
-        n_found += tl.sum(found.to(tl.int32), 0)
-    tl.store(counts + expert, n_found)
-
-
-@triton.jit(do_not_specialize=["n_rows", "n_tiles"])
-def _tile(
-    counts: tl.tensor, tiles: tl.tensor, n_rows: tl.tensor, n_tiles: tl.tensor, n_experts: tl.constexpr,
-    block_experts: tl.constexpr, block_rows: tl.constexpr,
+@triton.jit(do_not_specialize=["n_rows"])
+def _route(
+    logits: tl.tensor, logits_row: tl.tensor, scale: tl.tensor, chosen: tl.tensor, weights: tl.tensor,
+    n_rows: tl.tensor, n_experts: tl.constexpr, n_chosen: tl.constexpr, scaled: tl.constexpr, block_rows: tl.constexpr,
+    block_experts: tl.constexpr, block_chosen: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program: the list of tiles, an expert's beside each other."""
-    expert = tl.arange(0, block_experts)
-    count = tl.load(counts + expert, expert < n_experts, other=0)
-    n_own = tl.cdiv(tl.minimum(tl.maximum(count, 0), n_rows), block_rows)
-    start = tl.cumsum(n_own, 0) - n_own
-    for place in range(tl.max(n_own, 0)):
-        at = start + place
-        tl.store(tiles + 1 + at, expert + n_experts * place, (place < n_own) & (at < n_tiles))
-    tl.store(tiles, tl.minimum(tl.sum(n_own, 0), n_tiles))
+    """A program for each block_rows rows: their largest shares, one after the other, each then left out."""
+    row = tl.program_id(0) * block_rows + tl.arange(0, block_rows)
+    expert, place = tl.arange(0, block_experts), tl.arange(0, block_chosen)
+    known = (row < n_rows)[:, None] & (expert < n_experts)[None, :]
+    at = logits + row.to(tl.int64)[:, None] * logits_row + expert[None, :]
+    logit = tl.load(at, known, other=float("-inf")).to(tl.float32)
+    share = tl.exp(logit - tl.max(logit, 1)[:, None])
+    share = share / tl.sum(share, 1)[:, None]
+    spoilt = tl.sum(share, 1) * 0.0  # NaN where a share is
+    left = tl.where(share >= 0.0, share, 0.0)
+    left = tl.where((expert < n_experts)[None, :], left, -1.0)
+    best = tl.zeros((block_rows, block_chosen), tl.int32)
+    weight = tl.zeros((block_rows, block_chosen), tl.float32)
+    for turn in tl.static_range(n_chosen):
+        most = tl.max(left, 1)
+        first = tl.min(tl.where(left == most[:, None], expert[None, :], block_experts), 1)
+        left = tl.where(expert[None, :] == first[:, None], -1.0, left)
+        best = tl.where((place == turn)[None, :], first[:, None], best)
+        weight = tl.where((place == turn)[None, :], (most + spoilt)[:, None], weight)
+    weight = weight / tl.sum(weight, 1)[:, None]
+    weight = weight * tl.load(scale + best) if scaled else weight.to(logits.dtype.element_ty).to(tl.float32)
+    at = row.to(tl.int64)[:, None] * n_chosen + place[None, :]
+    inside = (row < n_rows)[:, None] & (place < n_chosen)[None, :]
+    tl.store(chosen + at, best.to(tl.int64), inside)
+    tl.store(weights + at, weight, inside)
 
 
 @triton.jit
-def _rows(
-    pairs: tl.tensor, counts: tl.tensor, tiles: tl.tensor, tile: tl.tensor, n_rows: tl.tensor,
-    n_experts: tl.constexpr, n_chosen: tl.constexpr, block_rows: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
-    """A tile's expert, the pairs of its rows [block_rows] and which of these are rows at all."""
-    item = tl.load(tiles + 1 + tile)
-    expert = item % n_experts
-    expert = tl.where(expert < 0, 0, expert)
-    place = (item // n_experts) * block_rows + tl.arange(0, block_rows)
-    there = (place >= 0) & (place < tl.minimum(tl.load(counts + expert), n_rows))
-    pair = tl.load(pairs + expert.to(tl.int64) * n_rows + place, there, other=-1)
-    return expert.to(tl.int64), pair.to(tl.int64), there & (pair >= 0) & (pair < n_rows * n_chosen)
+def _choices(
+    chosen: tl.tensor, row: tl.tensor, n_rows: tl.tensor, n_chosen: tl.constexpr, block_experts: tl.constexpr
+) -> tl.tensor:
+    """Of rows, by experts: 1 + the place of an expert among a row's choices, 0 where it is not among them."""
+    expert = tl.arange(0, block_experts)[None, :]
+    found = tl.zeros((row.shape[0], block_experts), tl.int32)
+    for place in tl.static_range(n_chosen):
+        choice = tl.load(chosen + row.to(tl.int64) * n_chosen + place, row < n_rows, other=-1)
+        found = tl.where(choice[:, None] == expert, place + 1, found)
+    return found
+
+
+@triton.jit(do_not_specialize=["n_rows"])
+def _count(
+    chosen: tl.tensor, counts: tl.tensor, n_rows: tl.tensor, block: tl.constexpr, step: tl.constexpr,
+    n_chosen: tl.constexpr, n_experts: tl.constexpr, block_experts: tl.constexpr,
+) -> None:  # fmt: skip
+    """A program for each `block` rows: how many of them want each expert."""
+    expert = tl.arange(0, block_experts)
+    wanted = tl.zeros((step, block_experts), tl.int32)
+    for start in range(0, block, step):
+        row = tl.program_id(0) * block + start + tl.arange(0, step)
+        wanted += (_choices(chosen, row, n_rows, n_chosen, block_experts) > 0).to(tl.int32)
+    tl.store(counts + tl.program_id(0) * n_experts + expert, tl.sum(wanted, 0), expert < n_experts)
+
+
+@triton.jit
+def _counted(
+    counts: tl.tensor, n_blocks: tl.tensor, block: tl.constexpr, step: tl.constexpr, n_experts: tl.constexpr,
+    block_experts: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
+    """How many rows want each expert, in all and before this program's."""
+    expert = tl.arange(0, block_experts)[None, :]
+    total = tl.zeros((step, block_experts), tl.int32)
+    before = tl.zeros((step, block_experts), tl.int32)
+    for start in range(0, n_blocks, step):
+        at = (start + tl.arange(0, step))[:, None]
+        count = tl.load(counts + at * n_experts + expert, (at < n_blocks) & (expert < n_experts), other=0)
+        count = tl.minimum(tl.maximum(count, 0), block)
+        total += count
+        before += tl.where(at < tl.program_id(0), count, 0)
+    return tl.sum(total, 0), tl.sum(before, 0)
+
+
+@triton.jit(do_not_specialize=["n_rows", "n_blocks", "n_tiles"])
+def _place(
+    chosen: tl.tensor, counts: tl.tensor, slots: tl.tensor, tiles: tl.tensor, n_rows: tl.tensor, n_blocks: tl.tensor,
+    n_tiles: tl.tensor, block: tl.constexpr, step: tl.constexpr, n_chosen: tl.constexpr, n_experts: tl.constexpr,
+    block_experts: tl.constexpr, block_rows: tl.constexpr,
+) -> None:  # fmt: skip
+    """A program for each `block` rows writes their pairs, the first also the tiles."""
+    expert = tl.arange(0, block_experts)
+    total, before = _counted(counts, n_blocks, block, step, n_experts, block_experts)
+    n_own = tl.cdiv(total, block_rows)
+    first = tl.cumsum(n_own, 0) - n_own
+    slot = first * block_rows + before
+    for start in range(0, block, step):
+        row = tl.program_id(0) * block + start + tl.arange(0, step)
+        found = _choices(chosen, row, n_rows, n_chosen, block_experts)
+        wanted = (found > 0).to(tl.int32)
+        own = slot[None, :] + tl.cumsum(wanted, 0) - wanted
+        tl.store(slots + own, row[:, None] * n_chosen + found - 1, (found > 0) & (own < n_tiles * block_rows))
+        slot += tl.sum(wanted, 0)
+    if tl.program_id(0) == 0:
+        for place in range(tl.max(n_own, 0)):
+            n_there = tl.minimum(total - place * block_rows, block_rows)
+            at = first + place
+            tl.store(tiles + 1 + at, expert + n_experts * n_there, (place < n_own) & (at < n_tiles))
+        tl.store(tiles, tl.minimum(tl.sum(n_own, 0), n_tiles))
+
+
+@triton.jit
+def _tile(
+    slots: tl.tensor, tiles: tl.tensor, tile: tl.tensor, n_pairs: tl.tensor, n_experts: tl.constexpr,
+    block_rows: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
+    """A tile's expert, the pairs of its rows [block_rows], and which of these are rows at all."""
+    item = tl.maximum(tl.load(tiles + 1 + tile), 0)
+    place = tl.arange(0, block_rows)
+    there = place < item // n_experts
+    pair = tl.load(slots + tile * block_rows + place, there, other=0)
+    return item % n_experts, tl.minimum(tl.maximum(pair, 0), n_pairs - 1).to(tl.int64), there
 
 
 @triton.jit
@@ -213,77 +334,99 @@ def _activated(gate: tl.tensor, activation: tl.constexpr) -> tl.tensor:
     return gate / (1.0 + tl.exp(-slope))
 
 
-@triton.jit(do_not_specialize=["n_rows"])
+@triton.jit(do_not_specialize=["n_pairs"])
 def _gate_up(
-    x: tl.tensor, weight: tl.tensor, hidden: tl.tensor, pairs: tl.tensor, counts: tl.tensor, tiles: tl.tensor,
-    n_rows: tl.tensor, n_experts: tl.constexpr, n_chosen: tl.constexpr, width: tl.constexpr, size: tl.constexpr,
+    x: tl.tensor, weight: tl.tensor, rest: tl.tensor, hidden: tl.tensor, slots: tl.tensor, tiles: tl.tensor,
+    n_pairs: tl.tensor, n_experts: tl.constexpr, n_chosen: tl.constexpr, width: tl.constexpr, size: tl.constexpr,
     activation: tl.constexpr, block_rows: tl.constexpr, block_columns: tl.constexpr, block_terms: tl.constexpr,
+    described: tl.constexpr, rest_columns: tl.constexpr,
 ) -> None:  # fmt: skip
-    """A tile of hidden [P, I]: activation(gate) * up, by pair."""
+    """A tile of hidden [tiles * block_rows, I]: activation(gate) * up. Columns that make no whole tile are a narrower
+    one."""
     n_blocks: tl.constexpr = (size + block_columns - 1) // block_columns
     tile, block = tl.program_id(0) // n_blocks, tl.program_id(0) % n_blocks
     if tile >= tl.load(tiles):
         return
-    expert, pair, there = _rows(pairs, counts, tiles, tile, n_rows, n_experts, n_chosen, block_rows)
-    column = block * block_columns + tl.arange(0, block_columns)
+    if rest_columns == block_columns or block < n_blocks - 1:
+        _gate_up_tile(
+            x, weight, hidden, slots, tiles, tile, block * block_columns, n_pairs, n_experts, n_chosen, width, size,
+            activation, block_rows, block_columns, block_terms, described,
+        )  # fmt: skip
+    else:
+        _gate_up_tile(
+            x, rest, hidden, slots, tiles, tile, block * block_columns, n_pairs, n_experts, n_chosen, width, size,
+            activation, block_rows, rest_columns, block_terms, described,
+        )  # fmt: skip
+
+
+@triton.jit
+def _gate_up_tile(
+    x: tl.tensor, weight: tl.tensor, hidden: tl.tensor, slots: tl.tensor, tiles: tl.tensor, tile: tl.tensor,
+    column: tl.tensor, n_pairs: tl.tensor, n_experts: tl.constexpr, n_chosen: tl.constexpr, width: tl.constexpr,
+    size: tl.constexpr, activation: tl.constexpr, block_rows: tl.constexpr, block_columns: tl.constexpr,
+    block_terms: tl.constexpr, described: tl.constexpr,
+) -> None:  # fmt: skip
+    """The tile that begins at `column`."""
+    expert, pair, there = _tile(slots, tiles, tile, n_pairs, n_experts, block_rows)
     term = tl.arange(0, block_terms)
-    x_at = x + pair[:, None] // n_chosen * width + term[None, :]
-    gate_at = weight + expert * (2 * size * width) + column[None, :] * width + term[:, None]
-    inside = (column < size)[None, :]
-    gate = tl.zeros((block_rows, block_columns), tl.float32)
-    up = tl.zeros((block_rows, block_columns), tl.float32)
+    x_at, there = x + (pair // n_chosen * width)[:, None] + term[None, :], there[:, None]
+    if not described:
+        line = tl.minimum(2 * column + tl.arange(0, 2 * block_columns), 2 * size - 1)
+        weight_at = weight + expert.to(tl.int64) * (2 * size * width) + line[None, :] * width + term[:, None]
+    total = tl.zeros((block_rows, 2 * block_columns), tl.float32)
     for start in range(0, width, block_terms):
         if width % block_terms:
-            left = start + term < width
-            rows = tl.load(x_at + start, there[:, None] & left[None, :], other=0.0)
-            gates = tl.load(gate_at + start, inside & left[:, None], other=0.0)
-            ups = tl.load(gate_at + size * width + start, inside & left[:, None], other=0.0)
-        elif size % block_columns:
-            rows = tl.load(x_at + start, there[:, None], other=0.0)
-            gates = tl.load(gate_at + start, inside, other=0.0)
-            ups = tl.load(gate_at + size * width + start, inside, other=0.0)
+            rows = tl.load(x_at + start, there & (start + term < width)[None, :], other=0.0)
         else:
-            rows = tl.load(x_at + start, there[:, None], other=0.0)
-            gates = tl.load(gate_at + start)
-            ups = tl.load(gate_at + size * width + start)
-        gate = tl.dot(rows, gates, gate, input_precision="ieee")
-        up = tl.dot(rows, ups, up, input_precision="ieee")
-    made = (_activated(gate, activation) * up).to(hidden.dtype.element_ty)
-    tl.store(hidden + pair[:, None] * size + column[None, :], made, there[:, None] & inside)
-
-
-@triton.jit(do_not_specialize=["n_rows"])
-def _down(
-    hidden: tl.tensor, weight: tl.tensor, products: tl.tensor, pairs: tl.tensor, counts: tl.tensor,
-    tiles: tl.tensor, n_rows: tl.tensor, n_experts: tl.constexpr, n_chosen: tl.constexpr, width: tl.constexpr,
-    size: tl.constexpr, block_rows: tl.constexpr, block_columns: tl.constexpr, block_terms: tl.constexpr,
-) -> None:  # fmt: skip
-    """A tile of products [P, C], by pair."""
-    n_blocks: tl.constexpr = (width + block_columns - 1) // block_columns
-    tile, block = tl.program_id(0) // n_blocks, tl.program_id(0) % n_blocks
-    if tile >= tl.load(tiles):
-        return
-    expert, pair, there = _rows(pairs, counts, tiles, tile, n_rows, n_experts, n_chosen, block_rows)
-    column = block * block_columns + tl.arange(0, block_columns)
-    term = tl.arange(0, block_terms)
-    hidden_at = hidden + pair[:, None] * size + term[None, :]
-    weight_at = weight + expert * (width * size) + column[None, :] * size + term[:, None]
-    inside = (column < width)[None, :]
-    total = tl.zeros((block_rows, block_columns), tl.float32)
-    for start in range(0, size, block_terms):
-        if size % block_terms:
-            left = start + term < size
-            rows = tl.load(hidden_at + start, there[:, None] & left[None, :], other=0.0)
-            terms = tl.load(weight_at + start, inside & left[:, None], other=0.0)
-        elif width % block_columns:
-            rows = tl.load(hidden_at + start, there[:, None], other=0.0)
-            terms = tl.load(weight_at + start, inside, other=0.0)
+            rows = tl.load(x_at + start, there, other=0.0)
+        if described:
+            terms = weight.load([expert * (2 * size) + 2 * column, start]).T
+        elif width % block_terms:
+            terms = tl.load(weight_at + start, (start + term < width)[:, None], other=0.0)
         else:
-            rows = tl.load(hidden_at + start, there[:, None], other=0.0)
             terms = tl.load(weight_at + start)
         total = tl.dot(rows, terms, total, input_precision="ieee")
-    made = total.to(products.dtype.element_ty)
-    tl.store(products + pair[:, None] * width + column[None, :], made, there[:, None] & inside)
+    gate, up = tl.split(tl.reshape(total, (block_rows, block_columns, 2)))
+    made = (_activated(gate, activation) * up).to(hidden.dtype.element_ty)
+    slot = (tile * block_rows + tl.arange(0, block_rows)).to(tl.int64)[:, None]
+    columns = (column + tl.arange(0, block_columns))[None, :]
+    tl.store(hidden + slot * size + columns, made, there & (columns < size))
+
+
+@triton.jit(do_not_specialize=["n_pairs"])
+def _down(
+    hidden: tl.tensor, weight: tl.tensor, products: tl.tensor, slots: tl.tensor, tiles: tl.tensor, n_pairs: tl.tensor,
+    n_experts: tl.constexpr, width: tl.constexpr, size: tl.constexpr, block_rows: tl.constexpr,
+    block_columns: tl.constexpr, block_terms: tl.constexpr, described: tl.constexpr,
+) -> None:  # fmt: skip
+    """Tiles of products [P, C], by pair."""
+    n_blocks: tl.constexpr = (width + block_columns - 1) // block_columns
+    term = tl.arange(0, block_terms)
+    n_items = tl.load(tiles) * n_blocks
+    for item in tl.range(tl.program_id(0), n_items, tl.num_programs(0), flatten=described):
+        tile, block = item // n_blocks, item % n_blocks
+        expert, pair, there = _tile(slots, tiles, tile, n_pairs, n_experts, block_rows)
+        columns = block * block_columns + tl.arange(0, block_columns)
+        if not described:
+            slot = (tile * block_rows + tl.arange(0, block_rows)).to(tl.int64)
+            hidden_at = hidden + slot[:, None] * size + term[None, :]
+            line = tl.minimum(columns, width - 1)
+            weight_at = weight + expert.to(tl.int64) * (width * size) + line[None, :] * size + term[:, None]
+        total = tl.zeros((block_rows, block_columns), tl.float32)
+        for start in range(0, size, block_terms):
+            if described:
+                rows = hidden.load([tile * block_rows, start])
+                terms = weight.load([expert * width + block * block_columns, start]).T
+            elif size % block_terms:
+                rows = tl.load(hidden_at + start, there[:, None] & (start + term < size)[None, :], other=0.0)
+                terms = tl.load(weight_at + start, (start + term < size)[:, None], other=0.0)
+            else:
+                rows = tl.load(hidden_at + start, there[:, None], other=0.0)
+                terms = tl.load(weight_at + start)
+            total = tl.dot(rows, terms, total, input_precision="ieee")
+        made = total.to(products.dtype.element_ty)
+        inside = there[:, None] & (columns < width)[None, :]
+        tl.store(products + pair[:, None] * width + columns[None, :], made, inside)
 
 
 @triton.jit
@@ -313,10 +456,13 @@ Variant = tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]
 def variants() -> Iterator[Variant]:
     """What Gemma 4's shapes launch, to be compiled for cards that are not here: (kernel, signature, constants,
     options)."""
-    shape = {"n_experts": 128, "n_chosen": 8, "width": 2816, "size": 704}
-    for n_pairs in (_MANY_PAIRS, _MANY_PAIRS + 1):
-        yield _variant(_list, "*i64 *i32 *i32 i32 i32", _step(n_pairs))
-    yield _variant(_tile, "*i32 *i32 i32 i32", _tiles_of(128, 64))
+    shape = {"n_experts": 128, "width": 2816, "size": 704}
+    for n_rows in (30, 20000):
+        steps = _steps(n_rows, 8, 128)
+        yield _variant(_count, "*i64 *i32 i32", steps)
+        yield _variant(_place, "*i64 *i32 *i32 *i32 i32 i32 i32", steps | {"block_rows": 128})
+    for name, n_experts, scaled in (("bf16", 128, True), ("bf16", 256, False), ("fp32", 128, True)):
+        yield _variant(_route, f"*{name} i32 *fp32 *i64 *fp32 i32", _routing(n_experts, 8, scaled))
     yield _variant(_combine, "*bf16 *i64 *fp32 *bf16", _combination(2816, 8))
     cases = (
         ("bf16", torch.bfloat16, (9, 0), 1), ("bf16", torch.bfloat16, (9, 0), 99),
@@ -324,9 +470,12 @@ def variants() -> Iterator[Variant]:
     )  # fmt: skip
     for name, dtype, card, load in cases:
         tiling = choose_tiling(dtype, card, load, 2816, 704)
-        types = f"*{name} *{name} *{name} *i32 *i32 *i32 i32"
-        yield _variant(_gate_up, types, {**shape, "activation": "gelu_tanh", **tiling.options(tiling.gate_up)})
-        yield _variant(_down, types, {**shape, **tiling.options(tiling.down)})
+        up, down, rest = tiling.gate_up, tiling.down, _rest(704, tiling.gate_up.n_columns)
+        types = f"*{name} {up.type(name, 2 * up.n_columns)} {up.type(name, 2 * rest)} *{name} *i32 *i32 i32"
+        more = {"n_chosen": 8, "activation": "gelu_tanh", "rest_columns": rest}
+        yield _variant(_gate_up, types, {**shape, **more, **tiling.options(up)})
+        types = f"{down.type(name, tiling.n_rows)} {down.type(name, down.n_columns)} *{name} *i32 *i32 i32"
+        yield _variant(_down, types, {**shape, **tiling.options(down)})
 
 
 def _variant(kernel: Any, types: str, given: Mapping[str, Any]) -> Variant:

@@ -5,15 +5,12 @@ What one program does of a row is fixed by the row's width, so that its bits dep
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
-
-from ramet.ops.norm.reference import expert_norms as expert_norms
-from ramet.ops.norm.reference import join as join
 
 _Launch = tuple[dict[str, Any], dict[str, int]]  # constants and options of a launch
 
@@ -28,6 +25,44 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.
         _rms_norm_kernel[(triton.cdiv(n_vectors, constants["block_r"]),)](
             x, *_strides(x), weight, out, n_vectors, eps, weighted=weight is not None, **constants, **options
         )
+    return out
+
+
+def expert_norms(
+    x: torch.Tensor, dense: torch.Tensor, experts: torch.Tensor, router: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """As `reference.expert_norms`. Rows of x may lie apart."""
+    x, (n_rows, width) = _dense(x), x.shape
+    assert router.dtype == x.dtype
+    out = torch.empty(3, n_rows, width, dtype=x.dtype, device=x.device)
+    constants, options = _row_launch(width)
+    if n_rows:
+        _expert_norms_kernel[(triton.cdiv(n_rows, constants["block_r"]),)](
+            x, x.stride(0), dense, experts, router, out, n_rows, width**-0.5, eps, **constants, **options
+        )
+    return out[0], out[1], out[2]
+
+
+def join(
+    x: torch.Tensor,
+    parts: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    post: torch.Tensor | None,
+    scale: torch.Tensor | None,
+    kinds: torch.Tensor | None,
+    eps: float,
+) -> torch.Tensor:
+    """As `reference.join`. Rows of x and of parts may lie apart."""
+    assert len(parts) == (1 if post is None else 2)
+    x, (n_rows, width) = _dense(x), x.shape
+    out = torch.empty(n_rows, width, dtype=x.dtype, device=x.device)
+    (first, first_norm), (second, second_norm) = parts[0], parts[-1]
+    first, second = _dense(first), _dense(second)
+    constants, options = _join_launch(width, post is not None, scale is not None, kinds is not None)
+    if n_rows:
+        _join_kernel[(triton.cdiv(n_rows, constants["block_r"]),)](
+            x, x.stride(0), first, first.stride(0), first_norm, second, second.stride(0), second_norm, post, scale,
+            kinds, out, n_rows, eps, **constants, **options,
+        )  # fmt: skip
     return out
 
 
@@ -86,6 +121,14 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         constants, options = _norm_launch(n_heads, width)
         weighted = {**constants, "weighted": width != 576}
         yield _rms_norm_kernel, _types(_rms_norm_kernel, dtype, weighted), weighted, options
+    for dtype, width in (("bf16", 2816), ("fp32", 65)):
+        constants, options = _row_launch(width)
+        yield _expert_norms_kernel, _types(_expert_norms_kernel, dtype, constants), constants, options
+    for dtype, width, *kind in (
+        ("bf16", 2816, True, True, True), ("bf16", 2816, False, False, False), ("fp32", 65, True, True, False),
+    ):  # fmt: skip
+        constants, options = _join_launch(width, *kind)
+        yield _join_kernel, _types(_join_kernel, dtype, constants), constants, options
     for dtype, shape in _ROTATED:
         for normed in ((True, True), (False, False), (True, False)):
             constants, options = _rotate_launch(*shape, *normed)
@@ -109,6 +152,16 @@ def _norm_launch(n_heads: int, width: int) -> _Launch:
     block_r = max(1, 1024 // block_c)
     constants = {"n_heads": n_heads, "width": width, "block_r": block_r, "block_c": block_c}
     return constants, {"num_warps": min(8, max(1, block_r * block_c // 256))}
+
+
+def _row_launch(width: int) -> _Launch:
+    constants, options = _norm_launch(1, width)
+    return {name: constants[name] for name in ("width", "block_r", "block_c")}, options
+
+
+def _join_launch(width: int, doubled: bool, scaled: bool, by_kind: bool) -> _Launch:
+    constants, options = _row_launch(width)
+    return constants | {"doubled": doubled, "scaled": scaled, "by_kind": by_kind}, options
 
 
 def _rotate_launch(n_heads: int, n_kv_heads: int, width: int, rotary: int, q_normed: bool, k_normed: bool) -> _Launch:
@@ -165,8 +218,9 @@ def _strides(x: torch.Tensor) -> tuple[int, int]:
 
 def _types(kernel: Any, dtype: str, constants: dict[str, Any]) -> dict[str, str]:
     """The types of a kernel's arguments, told by their names."""
-    kinds = {"x_ptr": f"*{dtype}", "gate_ptr": f"*{dtype}", "out_ptr": f"*{dtype}", "positions_ptr": "*i32"}
-    kinds |= {"eps": "fp32", "scale": "fp32"} | dict.fromkeys(constants, "constexpr")
+    given = ("x_ptr", "gate_ptr", "out_ptr", "first_ptr", "second_ptr", "router_ptr", "scale_ptr")
+    kinds = dict.fromkeys(given, f"*{dtype}") | {"positions_ptr": "*i32", "kinds_ptr": "*i32"}
+    kinds |= {"eps": "fp32", "scale": "fp32", "factor": "fp32"} | dict.fromkeys(constants, "constexpr")
     return {name: kinds.get(name, "*fp32" if name.endswith("_ptr") else "i32") for name in kernel.arg_names}
 
 
@@ -220,6 +274,67 @@ def _rms_norm_kernel(
     x = tl.load(x_ptr + at[:, None] + c[None, :], mask=inside, other=0.0).to(tl.float32)
     out = x * _scale_of(x, eps, width)[:, None] * weight
     tl.store(out_ptr + i.to(tl.int64)[:, None] * width + c[None, :], out.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _normed(x: tl.tensor, weight: tl.tensor, eps: tl.tensor, width: tl.constexpr, out_ptr: tl.tensor) -> tl.tensor:
+    """The norm of each row of x, rounded as what out_ptr points to."""
+    return _rounded(x * _scale_of(x, eps, width)[:, None] * weight, out_ptr)
+
+
+@triton.jit
+def _rounded(x: tl.tensor, out_ptr: tl.tensor) -> tl.tensor:
+    return x.to(out_ptr.dtype.element_ty).to(tl.float32)
+
+
+@triton.jit(do_not_specialize=["n_rows"])
+def _expert_norms_kernel(
+    x_ptr: tl.tensor, x_row: tl.tensor, dense_ptr: tl.tensor, experts_ptr: tl.tensor, router_ptr: tl.tensor,
+    out_ptr: tl.tensor, n_rows: tl.tensor, factor: tl.tensor, eps: tl.tensor, width: tl.constexpr,
+    block_r: tl.constexpr, block_c: tl.constexpr,
+) -> None:  # fmt: skip
+    i, c = tl.program_id(0) * block_r + tl.arange(0, block_r), tl.arange(0, block_c)
+    inside = (i < n_rows)[:, None] & (c < width)[None, :]
+    dense = _weights(dense_ptr, c, c < width, block_r, block_c)
+    experts = _weights(experts_ptr, c, c < width, block_r, block_c)
+    router = _weights(router_ptr, c, c < width, block_r, block_c).to(tl.float32)
+    tl.debug_barrier()
+    x = tl.load(x_ptr + i.to(tl.int64)[:, None] * x_row + c[None, :], mask=inside, other=0.0).to(tl.float32)
+    normed = x * _scale_of(x, eps, width)[:, None]
+    seen = _rounded(_rounded(normed, out_ptr) * router, out_ptr) * factor
+    at, behind = out_ptr + i.to(tl.int64)[:, None] * width + c[None, :], n_rows.to(tl.int64) * width
+    tl.store(at, (normed * dense).to(out_ptr.dtype.element_ty), mask=inside)
+    tl.store(at + behind, (normed * experts).to(out_ptr.dtype.element_ty), mask=inside)
+    tl.store(at + 2 * behind, seen.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["n_rows"])
+def _join_kernel(
+    x_ptr: tl.tensor, x_row: tl.tensor, first_ptr: tl.tensor, first_row: tl.tensor, first_norm_ptr: tl.tensor,
+    second_ptr: tl.tensor, second_row: tl.tensor, second_norm_ptr: tl.tensor, post_ptr: tl.tensor,
+    scale_ptr: tl.tensor, kinds_ptr: tl.tensor, out_ptr: tl.tensor, n_rows: tl.tensor, eps: tl.tensor,
+    width: tl.constexpr, block_r: tl.constexpr, block_c: tl.constexpr, doubled: tl.constexpr, scaled: tl.constexpr,
+    by_kind: tl.constexpr,
+) -> None:  # fmt: skip
+    i, c = tl.program_id(0) * block_r + tl.arange(0, block_r), tl.arange(0, block_c)
+    inside, row = (i < n_rows)[:, None] & (c < width)[None, :], i.to(tl.int64)[:, None]
+    first_weight = _weights(first_norm_ptr, c, c < width, block_r, block_c)
+    if doubled:
+        second_weight = _weights(second_norm_ptr, c, c < width, block_r, block_c)
+        post = _weights(post_ptr, c, c < width, block_r, block_c)
+    tl.debug_barrier()
+    x = tl.load(x_ptr + row * x_row + c[None, :], mask=inside, other=0.0).to(tl.float32)
+    made = tl.load(first_ptr + row * first_row + c[None, :], mask=inside, other=0.0).to(tl.float32)
+    if doubled:
+        second = tl.load(second_ptr + row * second_row + c[None, :], mask=inside, other=0.0).to(tl.float32)
+        made = _normed(made, first_weight, eps, width, out_ptr)
+        made = _rounded(made + _normed(second, second_weight, eps, width, out_ptr), out_ptr)
+        first_weight = post
+    out = x + _normed(made, first_weight, eps, width, out_ptr)
+    if scaled:
+        kind = tl.load(kinds_ptr + i, mask=i < n_rows, other=0) if by_kind else tl.zeros((block_r,), tl.int32)
+        out = _rounded(out, out_ptr) * tl.load(scale_ptr + kind).to(tl.float32)[:, None]
+    tl.store(out_ptr + row * width + c[None, :], out.to(out_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["n"])

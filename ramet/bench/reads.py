@@ -1,0 +1,265 @@
+"""Reads of DiffusionGemma: in one pass against two steps, under load, several questions, and beside transformers.
+
+Weights are random and of the true shape. Two engines share one model: one reads a canvas in the round that ends its
+prompt, the other in a round behind it. Everything that is compared runs by turns. The baseline of two steps is there
+twice, and by how much its repeat differs is the noise of all other differences.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import cast
+
+import numpy as np
+import torch
+
+from ramet.bench import machine
+from ramet.bench.asked import Form
+from ramet.bench.closed_loop import closed_loop
+from ramet.bench.in_process import TOLERANCE, agree
+from ramet.bench.products import products
+from ramet.bench.random_model import RandomModel
+from ramet.bench.rates import Rates
+from ramet.bench.reads_found import AGAIN, ISOLATED, JOINT, ONE, PEER, TWO, Found, Load
+from ramet.bench.reads_sides import Sides
+from ramet.bench.samples import Effort, JsonObject, Row, affordable, interleave
+from ramet.bench.timing import Answer
+from ramet.bench.watch import Watch
+from ramet.engine.settings import EngineSettings
+from ramet.errors import RametError
+from ramet.tree import FloatArray
+
+TWIN = "tiny"
+_TWIN_FORMS = (Form.of(40, 16), Form.of(150, 32))  # shorter and longer than its window
+_TWIN_ROUND = 512  # tokens
+_N_WARM = {"cpu": 1, "cuda": 4}
+_LEAST_BLOCK_S = 1.0  # of reads under load, as one of them alone takes it
+_OURS = (ONE, TWO, AGAIN)
+_Run = tuple[float, list[float], int]  # reads a second, milliseconds of each, steps of the engine
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """prompts: their lengths. width: of a canvas. clients: how many ask at once. n_questions: of a joint canvas, 0 for
+    none. n_reads: one after the other with prompts of the first length; of others, and of everything else, as `effort`
+    says."""
+
+    prompts: Sequence[int]
+    width: int
+    clients: Sequence[int]
+    n_questions: int
+    n_reads: int
+    effort: Effort = field(default_factory=Effort)
+
+    def as_json(self) -> JsonObject:
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @property
+    def n_parts(self) -> int:
+        return len(self.prompts) * (1 + len(self.clients) + (self.n_questions > 0))
+
+    @property
+    def n_kept(self) -> int:
+        """Tokens of all that is under way at once, twice."""
+        return 2 * max(self.prompts) * max(self.clients, default=1)
+
+
+def run(
+    shape: str, settings: EngineSettings, work: Work, *, with_peer: bool, price: float | None, watch: Watch
+) -> Found:
+    """Settings are resolved ones. Raises RametError where answers differ: there is no figure for a wrong one."""
+    start_s: dict[str, float] = {}
+    assert settings.threads
+    torch.set_num_threads(settings.threads)
+    watch.step("comparing answers on a small float32 twin")
+    with _told(start_s, "twin"):
+        difference = twin_difference(settings, with_peer=with_peer)
+    watch.step(f"making {shape}")
+    with _told(start_s, "model"):
+        model = RandomModel.of(shape, settings)
+    watch.step("starting the engines, and the peer" if with_peer else "starting the engines")
+    started = time.perf_counter()
+    with Sides.opened(model, settings, with_peer=with_peer, n_kept=work.n_kept, seed=work.effort.seed) as sides:
+        start_s["engines and peer"] = time.perf_counter() - started
+        with _told(start_s, "rates"):
+            rates = _rates(model)
+        found = Found(
+            model=model.describe(), machine=machine.describe(settings.threads),
+            settings={**work.as_json(), **sides.engines[ONE].describe()}, price_per_month=price,
+            peer=None if sides.peer is None else {"name": sides.peer.name, **sides.peer.how},
+            rates=dict(asdict(rates)), difference=difference, start_s=start_s,
+        )  # fmt: skip
+        gc.collect()
+        gc.freeze()
+        for n_done, _ in enumerate(_parts(found, sides, rates, work, watch), 1):
+            watch.save(found)
+            watch.done(n_done / work.n_parts)
+    return found
+
+
+def twin_difference(settings: EngineSettings, *, with_peer: bool) -> dict[str, float]:
+    """By how much label probabilities in two steps, and the peer's, differ from ours in one pass, on a tiny model of
+    the same structure in float32. Raises RametError where that is more than rounding."""
+    exact = replace(settings, dtype="float32", max_round_tokens=_TWIN_ROUND, batch_invariant=False)
+    found: dict[str, float] = {}
+    with Sides.opened(RandomModel.of(TWIN, exact), exact, with_peer=with_peer) as sides:
+        for form in _TWIN_FORMS:
+            asked = sides.draw(form)
+            moved = _differences({name: turn(asked) for name, turn in sides.turns.items()}, torch.float32)
+            found = {name: max(found.get(name, 0.0), value) for name, value in moved.items()}
+    return found
+
+
+def _parts(found: Found, sides: Sides, rates: Rates, work: Work, watch: Watch) -> Iterator[None]:
+    """Everything that is measured, one line after the other."""
+    for i, n_prompt in enumerate(work.prompts):
+        form = Form.of(n_prompt, work.width)
+        row = serial(sides, form, work.effort.repeats if i else work.n_reads, rates, work.effort, watch)
+        found.latency.append(row)
+        yield
+        for n_clients in work.clients:
+            found.loads.append(_alone(row) if n_clients == 1 else load(sides, row, form, n_clients, work.effort, watch))
+            yield
+        if work.n_questions:
+            found.questions.append(questions(sides, n_prompt, work.n_questions, work.effort, watch))
+            yield
+
+
+def serial(sides: Sides, form: Form, n_reads: int, rates: Rates, effort: Effort, watch: Watch) -> Row:
+    """One read after the other, and what each takes at least: the notes have the engines' steps and the floors."""
+    row, turns = Row(str(form)), sides.turns
+    first = _warm(sides, form, row, watch)
+    counts = dict.fromkeys(_OURS, n_reads)
+    if PEER in turns:
+        counts[PEER] = affordable(first[PEER], n_reads, effort.budget_s)
+    steps = dict.fromkeys(_OURS, 0)
+    for name in interleave(counts, _rng(form, effort)):
+        watch.step(f"{form}: {name}, {len(row.samples.get(name, ())) + 1} of {counts[name]}")
+        asked, engine = sides.draw(form), sides.engines.get(_side(name))
+        before = engine.stats()["rounds_total"] if engine else 0
+        started = time.perf_counter()
+        turns[_side(name)](asked)
+        row.add(name, (time.perf_counter() - started) * 1e3)
+        if engine:
+            steps[name] += int(engine.stats()["rounds_total"] - before)
+    arithmetic_ms, bytes_ms = rates.floors_ms(products(sides.model.decoder, sides.draw(form).tree), form.n_rows)
+    row.notes |= {"reads": n_reads, "steps": steps, "arithmetic_ms": arithmetic_ms, "bytes_ms": bytes_ms}
+    return row
+
+
+def _warm(sides: Sides, form: Form, row: Row, watch: Watch) -> dict[str, float]:
+    """First runs; the last of them is the same read for everybody, and the answers are compared. Returns the
+    milliseconds that it took."""
+    common, ms, answers = sides.draw(form), {}, {}
+    for name, turn in sides.turns.items():
+        watch.step(f"{form}: warm-up, {name}")
+        for _ in range(_N_WARM[sides.model.decoder.device.type]):
+            turn(sides.draw(form))
+        started = time.perf_counter()
+        answers[name] = turn(common)
+        ms[name] = (time.perf_counter() - started) * 1e3
+    row.notes["difference"] = _differences(answers, sides.model.decoder.dtype)
+    return ms
+
+
+def _alone(row: Row) -> Load:
+    """What one client gets: each of the reads that were timed one after the other is a run."""
+    found = Load(row.shape, 1)
+    for name, each in row.samples.items():
+        for ms in each:
+            found.add(name, 1e3 / ms, [ms])
+    found.steps |= cast(dict[str, int], row.notes["steps"])
+    return found
+
+
+def load(sides: Sides, alone: Row, form: Form, n_clients: int, effort: Effort, watch: Watch) -> Load:
+    """Several clients at once. alone: the same reads one after the other, by which the length of a run is chosen."""
+    found, one_ms = Load(str(form), n_clients), alone.median(ONE)
+    assert one_ms is not None
+    n_reads = n_clients * max(2, math.ceil(_LEAST_BLOCK_S * 1e3 / (n_clients * one_ms)))
+
+    def turn(name: str) -> _Run:
+        watch.step(f"{form}: {n_clients} clients, {name}")
+        if name == PEER:
+            return _peers_batch(sides, form, n_clients)
+        engine, trees = sides.engines[_side(name)], [sides.draw(form).tree for _ in range(n_reads)]
+        before = engine.stats()["rounds_total"]
+        rate, ms = closed_loop(engine, trees, n_clients)
+        return rate, ms, int(engine.stats()["rounds_total"] - before)
+
+    counts = {name: affordable(_run_ms(turn(name), n_reads), effort.repeats, effort.budget_s) for name in (ONE, TWO)}
+    counts[AGAIN] = counts[TWO]
+    peers_ms = n_clients * (alone.median(PEER) or math.inf)
+    if peers_ms <= effort.budget_s * 1e3:
+        counts[PEER] = affordable(_run_ms(turn(PEER), n_clients), effort.repeats, effort.budget_s)
+    for name in interleave(counts, _rng(form, effort)):
+        found.add(name, *turn(name))
+    return found
+
+
+def _run_ms(turn: _Run, n_reads: int) -> float:
+    return n_reads / turn[0] * 1e3
+
+
+def _peers_batch(sides: Sides, form: Form, n_clients: int) -> _Run:
+    """The milliseconds are those of the batch."""
+    assert sides.peer is not None
+    batch = [sides.draw(form) for _ in range(n_clients)]
+    started = time.perf_counter()
+    sides.peer(batch)
+    seconds = time.perf_counter() - started
+    return n_clients / seconds, [seconds * 1e3], 0
+
+
+def questions(sides: Sides, n_prompt: int, n_questions: int, effort: Effort, watch: Watch) -> Row:
+    """Questions on one canvas, where each sees all others, and on a canvas each; both in one pass."""
+    forms = {JOINT: Form.joint(n_prompt, n_questions), ISOLATED: Form.isolated(n_prompt, n_questions)}
+    row, turn = Row(f"{n_prompt}, {n_questions} questions"), sides.turns[ONE]
+    row.notes["rows"] = {name: form.n_rows for name, form in forms.items()}
+    order = [*forms, *interleave(dict.fromkeys(forms, effort.repeats))]
+    for i, name in enumerate(order):  # the first of each warms up
+        watch.step(f"{n_prompt}: {n_questions} questions, {name}")
+        asked = sides.draw(forms[name])
+        started = time.perf_counter()
+        turn(asked)
+        if i >= len(forms):
+            row.add(name, (time.perf_counter() - started) * 1e3)
+    return row
+
+
+def _rng(form: Form, effort: Effort) -> random.Random:
+    return random.Random(f"{effort.seed} {form}")  # noqa: S311
+
+
+def _side(name: str) -> str:
+    """Who runs it: the repeat is the same engine's."""
+    return TWO if name == AGAIN else name
+
+
+def _differences(answers: Mapping[str, FloatArray], dtype: torch.dtype) -> dict[str, float]:
+    """The largest difference of a label's probability from ours in one pass, by contestant. Raises RametError where,
+    in float32, it is more than rounding. In bfloat16, where rounding sends rows to other experts, it is told alone."""
+    if odd := [name for name, logits in answers.items() if not np.isfinite(logits).all()]:
+        raise RametError(f"no figures: logits of {' and '.join(odd)} are not finite")
+    named: dict[str, Answer] = {"ours" if name == ONE else name: logits for name, logits in answers.items()}
+    return agree(named, TOLERANCE[dtype] if dtype == torch.float32 else math.inf)
+
+
+def _rates(model: RandomModel) -> Rates:
+    decoder = model.decoder
+    if decoder.device.type == "cuda":
+        return Rates.measure(decoder.device, decoder.dtype)
+    return Rates.measure_cpu(decoder.dtype, decoder.ops.pack)
+
+
+@contextmanager
+def _told(seconds: dict[str, float], name: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    seconds[name] = time.perf_counter() - started

@@ -1,0 +1,143 @@
+"""What the routes for text answer: whole, and in the events of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ramet.generation import Finish
+from ramet.server.openai.tally import Tally
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+_WHERE_KNOWN: Any = Field(default=None, exclude_if=lambda value: value is None)
+
+
+class PromptDetails(_Answer):
+    cached_tokens: int
+
+
+class TextUsage(_Answer):
+    """Tokens, and what it took to denoise them, of all replies together."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+    x_steps: int
+    x_canvases: int
+
+    @classmethod
+    def of(cls, tallies: Sequence[Tally]) -> TextUsage:
+        n_prompt, n_tokens = (sum(getattr(t, name) for t in tallies) for name in ("n_prompt", "n_tokens"))
+        return cls(
+            prompt_tokens=n_prompt,
+            completion_tokens=n_tokens,
+            total_tokens=n_prompt + n_tokens,
+            prompt_tokens_details=PromptDetails(cached_tokens=sum(t.n_cached for t in tallies)),
+            x_steps=sum(t.n_steps for t in tallies),
+            x_canvases=sum(t.n_canvases for t in tallies),
+        )
+
+
+@dataclass(slots=True)
+class TokenLogprob:
+    """A token by its id: two of the same text differ in their bytes. A dataclass, since a read tells of a thousand."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+@dataclass(slots=True)
+class PositionLogprobs(TokenLogprob):
+    """The token of a position, and those that were asked for."""
+
+    top_logprobs: list[TokenLogprob]
+
+
+class ChatLogprobs(_Answer):
+    content: list[PositionLogprobs]
+
+
+class CompletionLogprobs(_Answer):
+    """Lists of one length, an entry a token."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+
+class Message(_Answer):
+    role: Literal["assistant"] = "assistant"
+    content: str
+    refusal: None = None
+
+
+class MessageDelta(_Answer):
+    role: Literal["assistant"] | None = _WHERE_KNOWN
+    content: str | None = _WHERE_KNOWN
+
+
+class ChatChoice(_Answer):
+    index: int
+    message: Message
+    logprobs: ChatLogprobs | None
+    finish_reason: Finish
+    stop_reason: str | int | None
+
+
+class ChatChunkChoice(_Answer):
+    index: int
+    delta: MessageDelta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: Finish | None = None
+    stop_reason: str | int | None = _WHERE_KNOWN
+
+
+class CompletionChoice(_Answer):
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: Finish | None = None
+    stop_reason: str | int | None = None
+
+
+class ChatCompletion(_Answer):
+    """A whole reply."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: TextUsage
+
+
+class ChatChunk(_Answer):
+    """An event of a stream."""
+
+    id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int
+    model: str
+    choices: list[ChatChunkChoice]
+    usage: TextUsage | None = _WHERE_KNOWN
+
+
+class Completion(_Answer):
+    """Whole replies in the order of the prompts, or an event of a stream."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: TextUsage | None = _WHERE_KNOWN

@@ -1,0 +1,61 @@
+"""Chat: POST /v1/chat/completions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ramet.server.openai.answer import (
+    ChatChoice,
+    ChatChunk,
+    ChatChunkChoice,
+    ChatCompletion,
+    Message,
+    MessageDelta,
+    TextUsage,
+)
+from ramet.server.openai.logprobs import chat_logprobs
+from ramet.server.openai.reply import Delta
+from ramet.server.openai.request import ChatRequest
+from ramet.server.openai.route import Head, TextRoute
+from ramet.server.openai.writing import Writing
+
+
+class Chat(TextRoute[ChatRequest]):
+    """Answers a conversation."""
+
+    path = "/v1/chat/completions"
+    summary = "Answer a conversation"
+    prefix = "chatcmpl"
+    request = ChatRequest
+    answer = ChatCompletion
+
+    def whole(
+        self, head: Head, writing: Writing[ChatRequest], replies: Sequence[Delta], usage: TextUsage
+    ) -> ChatCompletion:
+        choices = [
+            ChatChoice(
+                index=i,
+                message=Message(content=reply.text),
+                logprobs=chat_logprobs(writing.request, writing.writer.conversation.tokenizer, reply),
+                finish_reason=reply.finish or "length",
+                stop_reason=reply.reason,
+            )
+            for i, reply in enumerate(replies)
+        ]
+        return ChatCompletion(**head.fields(), choices=choices, usage=usage)
+
+    def parts(
+        self, head: Head, writing: Writing[ChatRequest], index: int, delta: Delta, *, first: bool
+    ) -> Sequence[ChatChunk]:
+        told = ChatChunkChoice(
+            index=index,
+            delta=MessageDelta(content=delta.text),
+            logprobs=chat_logprobs(writing.request, writing.writer.conversation.tokenizer, delta),
+            finish_reason=delta.finish,
+            stop_reason=delta.reason,
+        )
+        opening = [ChatChunkChoice(index=index, delta=MessageDelta(role="assistant", content=""))] if first else []
+        return [ChatChunk(**head.fields(), choices=[choice]) for choice in (*opening, told)]
+
+    def last(self, head: Head, usage: TextUsage) -> ChatChunk:
+        return ChatChunk(**head.fields(), choices=[], usage=usage)

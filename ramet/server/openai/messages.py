@@ -1,0 +1,86 @@
+"""Messages of a chat as a template takes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ramet.request import Loc, located
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+_TEXT = "should be text, or an array of parts with text"
+
+
+def check_messages(messages: Any) -> list[dict[str, Any]]:
+    """Validator of `messages`: content as one text, or left out where an assistant said none; a tool call's arguments
+    as an object. Parts of text are joined by line breaks. Whatever else a message holds is left to the template."""
+    if not isinstance(messages, list) or not messages:
+        raise located((), "messages_type", "should be an array with at least one message")
+    return [_checked((i,), message) for i, message in enumerate(messages)]
+
+
+def with_known_roles(messages: Sequence[dict[str, Any]], template: str) -> list[dict[str, Any]]:
+    """A developer's messages are the system's, for a template that knows no developers."""
+    if "developer" in template:
+        return list(messages)
+    return [message | {"role": "system"} if message["role"] == "developer" else message for message in messages]
+
+
+def _checked(loc: Loc, message: Any) -> dict[str, Any]:
+    if not isinstance(message, dict):
+        raise located(loc, "message_type", "should be an object")
+    role = message.get("role")
+    if role not in ROLES:
+        raise located((*loc, "role"), "role", "should be one of " + ", ".join(ROLES))
+    found = {key: value for key, value in message.items() if value is not None}
+    if role != "assistant" or "content" in found:
+        found["content"] = _content((*loc, "content"), found.get("content"), role)
+    else:
+        found["content"] = ""
+    if "tool_calls" in found:
+        found["tool_calls"] = _calls((*loc, "tool_calls"), found["tool_calls"])
+    return found
+
+
+def _content(loc: Loc, content: Any, role: str) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise located(loc, "content_type", _TEXT)
+    kinds = {"text": "text", "refusal": "refusal"} if role == "assistant" else {"text": "text"}
+    return "\n".join(_part((*loc, i), part, kinds) for i, part in enumerate(content))
+
+
+def _part(loc: Loc, part: Any, kinds: dict[str, str]) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(kind, str):
+        raise located(loc, "part_type", _TEXT)
+    if kind not in kinds:
+        raise located(loc, "part_unsupported", f"parts of the type {kind!r} are not supported: this model reads text")
+    text = part.get(kinds[kind])
+    if not isinstance(text, str):
+        raise located((*loc, kinds[kind]), "string_type", "should be text")
+    return text
+
+
+def _calls(loc: Loc, calls: Any) -> list[dict[str, Any]]:
+    """Templates read arguments as an object, clients send its JSON."""
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        raise located(loc, "tool_calls_type", "should be an array of objects")
+    return [_call((*loc, i, "function"), call) for i, call in enumerate(calls)]
+
+
+def _call(loc: Loc, call: dict[str, Any]) -> dict[str, Any]:
+    function = call.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise located(loc, "function_type", "should be an object with a name and arguments")
+    arguments = function.get("arguments", {})
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            arguments = None
+    if not isinstance(arguments, dict):
+        raise located((*loc, "arguments"), "arguments_type", "should be an object, or its JSON as text")
+    return call | {"function": function | {"arguments": arguments}}

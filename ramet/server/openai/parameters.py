@@ -1,0 +1,86 @@
+"""Parameters of OpenAI's and vLLM's clients that are no field here: without effect, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# What a client may send and no answer depends on: accounts, tracing, hints of how a request will be repeated.
+WITHOUT_EFFECT = frozenset({
+    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+    "parallel_tool_calls", "request_id", "session_id", "include_reasoning", "spaces_between_special_tokens",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A parameter that would change the answer in a way that there is not: `neutral` values ask for nothing and pass;
+    `why`, and what to do instead."""
+
+    why: str
+    neutral: tuple[Any, ...] = ()
+
+    def allows(self, value: Any) -> bool:
+        """Whether a value asks for nothing. True and 1 are no equals in JSON."""
+        return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in self.neutral)
+
+
+_NO_SAMPLING = "a diffusion model draws by its own schedule, and its likeliest ids are the reply"
+_UNCONSTRAINED = "replies are not constrained; for one of several labels ask /v1/systemone"
+_NO_TOOLS = "tools are not supported: leave it away, or describe what you want in a message"
+_WORDS = "ids are not weighted one by one"
+_TEMPLATE = (
+    "the prompt is what the model's own template makes of the messages; /v1/completions takes one of yours, in ids"
+)
+
+REFUSED: Mapping[str, Refused] = {
+    "temperature": Refused(f"{_NO_SAMPLING}: leave it at 1", (1,)),
+    "top_p": Refused(f"{_NO_SAMPLING}: leave it at 1", (1,)),
+    "top_k": Refused(f"{_NO_SAMPLING}: leave it at 0 or -1", (0, -1)),
+    "min_p": Refused(f"{_NO_SAMPLING}: leave it at 0", (0,)),
+    "typical_p": Refused(f"{_NO_SAMPLING}: leave it at 1", (1,)),
+    "frequency_penalty": Refused("a canvas is denoised all at once, so nothing is repeated yet: leave it at 0", (0,)),
+    "presence_penalty": Refused("a canvas is denoised all at once, so nothing is repeated yet: leave it at 0", (0,)),
+    "repetition_penalty": Refused("a canvas is denoised all at once, so nothing is repeated yet: leave it at 1", (1,)),
+    "length_penalty": Refused("there are no beams: leave it at 1", (1,)),
+    "use_beam_search": Refused("there are no beams: leave it false", (False,)),
+    "repetition_detection": Refused("a canvas is denoised all at once: leave it away"),
+    "logit_bias": Refused(f"{_WORDS}; reads take logprob_token_ids with vllm_xargs.diffusion_constrained", ({},)),
+    "allowed_token_ids": Refused(
+        f"{_WORDS}; reads take logprob_token_ids with vllm_xargs.diffusion_constrained", ([],)
+    ),
+    "bad_words": Refused(f"{_WORDS}: leave it away", ([],)),
+    "min_tokens": Refused("a canvas ends where the model ends it; ignore_eos goes on to max_tokens", (0,)),
+    "n": Refused("one reply a request: send several with other seeds", (1,)),
+    "best_of": Refused("one reply a request: send several with other seeds", (1,)),
+    "echo": Refused("a reply does not repeat its prompt: leave it false", (False,)),
+    "suffix": Refused("text is written behind the prompt, not into it: leave it away", ("",)),
+    "prompt_logprobs": Refused("a prompt's own log-probabilities are not computed: leave it away"),
+    "response_format": Refused(_UNCONSTRAINED, ({"type": "text"},)),
+    **dict.fromkeys(
+        ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
+        Refused(_UNCONSTRAINED),
+    ),
+    "tools": Refused(_NO_TOOLS, ([],)),
+    "tool_choice": Refused(_NO_TOOLS, ("none", "auto")),
+    "functions": Refused(_NO_TOOLS, ([],)),
+    "function_call": Refused(_NO_TOOLS, ("none", "auto")),
+    "web_search_options": Refused(_NO_TOOLS),
+    "modalities": Refused("replies are text", (["text"],)),
+    "audio": Refused("replies are text"),
+    "prediction": Refused("nothing is predicted ahead: leave it away"),
+    "reasoning_effort": Refused('set chat_template_kwargs, such as {"enable_thinking": true}', ("none",)),
+    "verbosity": Refused("say in a message how long the reply shall be", ("medium",)),
+    "thinking_token_budget": Refused("max_tokens counts all tokens: leave it away"),
+    "truncate_prompt_tokens": Refused("nothing is truncated: shorten the prompt"),
+    "add_generation_prompt": Refused(_TEMPLATE, (True,)),
+    "continue_final_message": Refused(_TEMPLATE, (False,)),
+    "chat_template": Refused(_TEMPLATE),
+    "documents": Refused(_TEMPLATE, ([],)),
+    "add_special_tokens": Refused("BOS is added where the tokenizer adds it; a prompt in ids is taken as it is"),
+    "include_stop_str_in_output": Refused("a reply ends before its stop: leave it false", (False,)),
+    "return_token_ids": Refused("logprobs with return_tokens_as_token_ids tell the ids", (False,)),
+    "priority": Refused("requests run in the order in which they come: leave it at 0", (0,)),
+    "stream_interval": Refused("a stream comes canvas by canvas: leave it away", (1,)),
+}

@@ -1,0 +1,68 @@
+"""Reply: from the pieces of a generation to a text, as it comes, and to what is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from ramet.generation import Finish, Piece, Position
+from ramet.server.openai.request import TextRequest
+from ramet.server.openai.tally import Tally
+from ramet.text.stream import TextStream
+from ramet.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What has come: text that is certain, and positions with the place [characters] at which each begins."""
+
+    text: str = ""
+    positions: tuple[Position, ...] = ()
+    offsets: tuple[int, ...] = ()
+    finish: Finish | None = None
+    reason: str | int | None = None  # of the request's stops, the one that was met
+
+    def __add__(self, other: Delta) -> Delta:
+        return Delta(
+            self.text + other.text, self.positions + other.positions, self.offsets + other.offsets,
+            other.finish, other.reason,
+        )  # fmt: skip
+
+
+@dataclass
+class Reply:
+    """One reply under way. It ends where the model, the request's limit or one of its stops ends it; a token that
+    completes a stop is the last one that counts."""
+
+    stream: TextStream
+    ends: Collection[int]
+    tally: Tally
+    finish: Finish | None = field(default=None, init=False)
+
+    @classmethod
+    def of(cls, request: TextRequest, tokenizer: Tokenizer, n_prompt: int) -> Reply:
+        stream = TextStream(tokenizer, request.stop, special=not request.skip_special_tokens)
+        return cls(stream, frozenset(request.stop_token_ids), Tally(n_prompt))
+
+    def take(self, piece: Piece) -> Delta:
+        """What a piece adds. None may follow where the delta has a finish."""
+        assert self.finish is None
+        self.tally.n_steps += piece.n_steps
+        self.tally.n_canvases += 1
+        self.tally.n_cached = max(self.tally.n_cached, piece.n_cached)
+        texts, offsets = list[str](), list[int]()
+        reason: str | int | None = None
+        for position in piece.positions:
+            offsets.append(self.stream.n_characters)
+            if position.token in self.ends:
+                reason = position.token
+                break
+            texts.append(self.stream.push(position.token))
+            if self.stream.stopped is not None:
+                break
+        self.tally.n_tokens += len(offsets)
+        if reason is not None or piece.finish is not None or self.stream.stopped is not None:
+            texts.append(self.stream.finish())
+            reason = self.stream.stopped if reason is None else reason
+            self.finish = piece.finish if reason is None else "stop"
+        return Delta("".join(texts), piece.positions[: len(offsets)], tuple(offsets), self.finish, reason)

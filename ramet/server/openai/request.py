@@ -1,0 +1,296 @@
+"""What is asked of the routes for text."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+
+from ramet.errors import InvalidRequest
+from ramet.generation import GenerationRequest
+from ramet.request import check_value, invalid, located
+from ramet.server.openai.messages import check_messages, with_known_roles
+from ramet.server.openai.parameters import REFUSED, WITHOUT_EFFECT
+from ramet.text.conversation import Conversation
+
+MAX_STOPS = 4
+MAX_STOP_LENGTH = 1000
+MAX_LABELS = 128  # ids in logprob_token_ids
+MAX_PROMPTS = 128
+SEEDS = (-(1 << 63), (1 << 63) - 1)
+COMPLETION_TOKENS = 16  # what OpenAI writes where max_tokens is absent
+
+_STRICT = ConfigDict(extra="forbid", strict=True)
+
+
+def _flag(value: Any) -> Any:
+    """vLLM's clients send 0 and 1."""
+    return bool(value) if isinstance(value, int) and value in (0, 1) else value
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _check_prompt(prompt: Any) -> list[str | list[int]]:
+    """One prompt or several, each a text or ids."""
+    single = isinstance(prompt, str) or (isinstance(prompt, list) and bool(prompt) and _is_id(prompt[0]))
+    prompts = [prompt] if single else prompt
+    if not isinstance(prompts, list) or not 1 <= len(prompts) <= MAX_PROMPTS:
+        raise located((), "prompt_type", f"should be text, ids, or an array of up to {MAX_PROMPTS} of these")
+    for i, each in enumerate(prompts):
+        if not isinstance(each, str) and not (isinstance(each, list) and each and all(map(_is_id, each))):
+            raise located(() if single else (i,), "prompt_type", "should be text, or an array of ids, at least one")
+    return prompts
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
+Count = Annotated[int, Field(ge=1)]
+Ids = list[int]
+Stops = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]],
+    Field(max_length=MAX_STOPS),
+    BeforeValidator(_listed),
+]
+_PROMPT_SCHEMA = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer"}},
+                            {"type": "array", "items": {"type": "string"}},
+                            {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}]}  # fmt: skip
+Prompts = Annotated[list[str | Ids], PlainValidator(_check_prompt), WithJsonSchema(_PROMPT_SCHEMA)]
+Messages = Annotated[
+    list[dict[str, Any]],
+    PlainValidator(check_messages),
+    WithJsonSchema({"type": "array", "minItems": 1, "items": {"type": "object"}}),
+]
+
+
+class StreamOptions(BaseModel):
+    """What a stream tells besides the text."""
+
+    model_config = _STRICT
+
+    include_usage: bool = Field(default=False, description="One more event, without choices, tells the usage.")
+
+
+class DiffusionArguments(BaseModel):
+    """vLLM's arguments of a structured read, in `vllm_xargs`. Flags may be 0 and 1."""
+
+    model_config = _STRICT
+
+    diffusion_canvas_length: Count | None = Field(
+        default=None, description="Rows of a canvas, at most those that are served."
+    )
+    diffusion_seed_canvas: Ids | None = Field(
+        default=None, description="Ids that the canvas begins from instead of noise, as many as it has rows."
+    )
+    diffusion_pinned: list[int] = Field(
+        default=[], description="Places of the seed canvas that stay as they are, step after step."
+    )
+    diffusion_max_steps: Count | None = Field(default=None, description="Steps of a canvas, at most the model's.")
+    diffusion_read_only: Flag = Field(
+        default=False, description="The reply is one canvas, its likeliest ids, whatever ends a reply among them."
+    )
+    diffusion_constrained: Flag = Field(
+        default=False, description="`logprob_token_ids` are all that may be drawn; log-probabilities are over them."
+    )
+
+
+class TextRequest(BaseModel):
+    """Fields that both routes have. null is as good as absent."""
+
+    model_config = _STRICT
+
+    model: str | None = Field(default=None, description="A name that GET /v1/models lists; the served model if absent.")
+    max_tokens: Count | None = Field(default=None, description="Most tokens of the reply.")
+    stop: Stops = Field(default=[], description="Up to four texts; the reply ends before the first of them.")
+    stop_token_ids: Ids = Field(default=[], description="Ids that end the reply.")
+    stream: bool = Field(default=False, description="Send events, one or more a finished canvas.")
+    stream_options: StreamOptions | None = None
+    seed: Annotated[int, Field(ge=SEEDS[0], le=SEEDS[1])] | None = Field(
+        default=None, description="Of the noise; drawn from the prompt if absent, so that a request repeats."
+    )
+    ignore_eos: bool = Field(default=False, description="Go on to max_tokens, whatever ends a reply.")
+    skip_special_tokens: bool = Field(default=True, description="Leave control tokens out of the text.")
+    logprob_token_ids: Annotated[Ids, Field(min_length=1, max_length=MAX_LABELS)] | None = Field(
+        default=None, description="Tell the log-probabilities of these ids, besides the likeliest one."
+    )
+    return_tokens_as_token_ids: bool = Field(default=False, description="Spell tokens as `token_id:N` in logprobs.")
+    cache_salt: str = Field(default="", description="Kept prompts are shared only among requests with the same salt.")
+    vllm_xargs: DiffusionArguments = DiffusionArguments()
+
+    @classmethod
+    def parse(cls, data: Any) -> Self:
+        """Check JSON values. Raises InvalidRequest that lists every problem."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise invalid(error) from error
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, data: Any) -> Any:
+        """Leave out what has no effect; refuse what would have one that there is not, and unknown names."""
+        if not isinstance(data, dict):
+            return data
+        check_value(data)
+        kept = {}
+        for name, value in data.items():
+            if value is None or name in WITHOUT_EFFECT:
+                continue
+            if name in cls.model_fields:
+                kept[name] = value
+            elif name not in REFUSED:
+                raise located((name,), "unknown_parameter", "unknown parameter" + _near(name, cls.model_fields))
+            elif not REFUSED[name].allows(value):
+                raise located((name,), "unsupported_parameter", REFUSED[name].why)
+        return kept
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.stream_options is not None and not self.stream:
+            raise located(("stream_options",), "stream_options", "is only allowed with stream")
+        if self.logprob_token_ids is not None and self.n_best is None:
+            raise located(("logprob_token_ids",), "logprobs", "needs logprobs, which tell them")
+        if self.vllm_xargs.diffusion_constrained and self.logprob_token_ids is None:
+            raise located(
+                ("vllm_xargs", "diffusion_constrained"),
+                "constrained",
+                "needs logprob_token_ids, the ids to choose from",
+            )
+        return self
+
+    @property
+    def n_best(self) -> int | None:
+        """How many of the likeliest ids are told at each position; None where no log-probabilities are."""
+        raise NotImplementedError
+
+    @property
+    def limit(self) -> int | None:
+        """Most tokens; None for as many as the model writes."""
+        return self.max_tokens
+
+    def prompts(self, conversation: Conversation) -> list[list[int]]:
+        """Ids of each prompt. Raises InvalidRequest."""
+        raise NotImplementedError
+
+    def check_logprobs(self, most: int) -> None:
+        """Raise InvalidRequest where more are asked for than the server tells; -1 tells any number."""
+        named = self.logprob_token_ids
+        n, field = (self.n_best or 0, self.places["n_best"]) if named is None else (len(named), "logprob_token_ids")
+        if 0 <= most < n:
+            raise InvalidRequest(f"this server tells {most} at most (--max-logprobs), not {n}", field=field)
+
+    def generations(self, conversation: Conversation) -> list[GenerationRequest]:
+        """What the engine is asked, a request for each prompt. Raises InvalidRequest."""
+        return [self._generation(prompt) for prompt in self.prompts(conversation)]
+
+    def _generation(self, prompt: Sequence[int]) -> GenerationRequest:
+        named, read = self.logprob_token_ids, self.vllm_xargs
+        n_best = 0 if self.n_best is None else max(1, self.n_best if named is None else 1)
+        return GenerationRequest(
+            tuple(prompt),
+            max_tokens=self.limit,
+            seed=self.seed,
+            ignore_eos=self.ignore_eos,
+            canvas_length=read.diffusion_canvas_length,
+            seed_canvas=None if read.diffusion_seed_canvas is None else tuple(read.diffusion_seed_canvas),
+            pinned=tuple(read.diffusion_pinned),
+            max_steps=read.diffusion_max_steps,
+            read_only=read.diffusion_read_only,
+            constrained=read.diffusion_constrained,
+            logprob_ids=tuple(dict.fromkeys(named or ())),
+            n_best=n_best,
+            cache_salt=self.cache_salt,
+        )
+
+    @property
+    def places(self) -> Mapping[str, str]:
+        """The engine's names of fields -> the request's."""
+        arguments = ("canvas_length", "seed_canvas", "pinned", "max_steps", "read_only", "constrained")
+        return {"logprob_ids": "logprob_token_ids"} | {name: f"vllm_xargs.diffusion_{name}" for name in arguments}
+
+
+class ChatRequest(TextRequest):
+    """A conversation, to be answered."""
+
+    messages: Messages = Field(description="Turns with a `role` and a `content` of text.")
+    max_completion_tokens: Count | None = Field(default=None, description="The newer name of max_tokens.")
+    logprobs: bool = Field(default=False, description="Tell the log-probability of each token.")
+    top_logprobs: Annotated[int, Field(ge=0)] = Field(default=0, description="And of so many of the likeliest.")
+    chat_template_kwargs: dict[str, Any] = Field(default={}, description="Variables of the model's chat template.")
+
+    @model_validator(mode="after")
+    def _chat_fits_together(self) -> Self:
+        if self.top_logprobs and not self.logprobs:
+            raise located(("top_logprobs",), "logprobs", "needs logprobs to be true")
+        given = {self.max_tokens, self.max_completion_tokens} - {None}
+        if len(given) > 1:
+            raise located(("max_tokens",), "max_tokens", "is another name of max_completion_tokens: give one of them")
+        return self
+
+    @property
+    def n_best(self) -> int | None:
+        return self.top_logprobs if self.logprobs else None
+
+    @property
+    def limit(self) -> int | None:
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    def prompts(self, conversation: Conversation) -> list[list[int]]:
+        messages = self.messages
+        if conversation.template is not None:
+            messages = with_known_roles(messages, conversation.template.source)
+        return [conversation.chat(messages, self.chat_template_kwargs)]
+
+    @property
+    def places(self) -> Mapping[str, str]:
+        most = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+        return {**super().places, "prompt": "messages", "n_best": "top_logprobs", "max_tokens": most}
+
+
+class CompletionRequest(TextRequest):
+    """A text, or several, to be continued each."""
+
+    prompt: Prompts = Field(description="Text, ids, or an array of either. Control tokens are had by their ids alone.")
+    logprobs: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="Tell the log-probability of each token, and of so many of the likeliest."
+    )
+
+    @property
+    def n_best(self) -> int | None:
+        return self.logprobs
+
+    @property
+    def limit(self) -> int | None:
+        if self.max_tokens is None and not self.vllm_xargs.diffusion_read_only:
+            return COMPLETION_TOKENS
+        return self.max_tokens
+
+    def prompts(self, conversation: Conversation) -> list[list[int]]:
+        found = [conversation.prompt(prompt) if isinstance(prompt, str) else prompt for prompt in self.prompt]
+        if not all(found):
+            raise InvalidRequest("is empty: a prompt needs at least one token", field="prompt")
+        return found
+
+    @property
+    def places(self) -> Mapping[str, str]:
+        return {**super().places, "n_best": "logprobs"}
+
+
+def _near(name: str, fields: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(name, fields, n=1, cutoff=0.8)
+    return f"; did you mean {near[0]}?" if near else ""

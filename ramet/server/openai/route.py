@@ -1,0 +1,145 @@
+"""TextRoute: what chat and completions have in common: read, check, write, answer."""
+
+from __future__ import annotations
+
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ramet.errors import RametError
+from ramet.server.asked import asked
+from ramet.server.authentication import Authentication
+from ramet.server.metrics import Metrics
+from ramet.server.models import Models
+from ramet.server.openai.answer import TextUsage
+from ramet.server.openai.errors import OpenAIErrorBody, render
+from ramet.server.openai.events import DONE, Events, event
+from ramet.server.openai.reply import Delta
+from ramet.server.openai.writing import R, Writing
+from ramet.server.plain_route import PlainRoute
+from ramet.server.presence import unless_gone
+from ramet.server.served import Served
+from ramet.server.settings import ServerSettings
+
+_ERRORS = {
+    400: "A parameter that is wrong or not supported here, which `param` names; too many tokens; no JSON",
+    401: "The key is wrong or missing",
+    404: "The model is not served here",
+    408: "The body did not arrive in time",
+    413: "Too many bytes",
+    415: "A Content-Encoding other than zstd and gzip, or a multipart body",
+    429: "The queue is full; see `retry-after` and `retry-after-ms`",
+    500: "An error of the server's own",
+    501: "The model that is served writes no text",
+    503: "The engine is broken; see /health",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What every part of an answer begins with."""
+
+    id: str
+    created: int  # seconds since 1970
+    model: str
+
+    def fields(self) -> dict[str, Any]:
+        return {"id": self.id, "created": self.created, "model": self.model}
+
+
+class TextRoute(ABC, Generic[R]):
+    """A route that writes text. What differs is the request, and the form of answers."""
+
+    path: ClassVar[str]
+    summary: ClassVar[str]
+    prefix: ClassVar[str]  # of ids
+    request: type[R]
+    answer: type[BaseModel]
+
+    def __init__(self, engine: Served, models: Models, metrics: Metrics, settings: ServerSettings) -> None:
+        self._engine = engine
+        self._models = models
+        self._metrics = metrics
+        self._settings = settings
+
+    def route(self, guard: Authentication) -> PlainRoute:
+        errors: dict[int | str, dict[str, Any]] = {
+            status: {"model": OpenAIErrorBody, "description": words} for status, words in _ERRORS.items()
+        }
+        body = {"schema": {"$ref": f"#/components/schemas/{self.request.__name__}"}}
+        return PlainRoute(
+            self.path,
+            self.respond,
+            guard,
+            render=render,
+            tags=["text"],
+            methods=["POST"],
+            summary=self.summary,
+            response_class=Response,
+            responses={200: {"model": self.answer, "description": "The reply; with `stream`, events"}, **errors},
+            openapi_extra={"requestBody": {"required": True, "content": {"application/json": body}}},
+        )
+
+    async def respond(self, request: Request) -> Response:
+        """Errors come with their status before anything is sent. Of a stream they are the last event, if it has begun.
+        A client that goes away cancels its work."""
+        writing = await asked(request, self._settings, self._begun)
+        try:
+            return await self._answered(request, writing)
+        except RametError as error:
+            return render(error, writing.request.places)
+
+    def _begun(self, data: Any) -> Writing[R]:
+        wanted = self.request.parse(data)
+        model = self._engine.name if wanted.model is None else self._models.resolve(wanted.model)
+        writer = self._engine.writer
+        wanted.check_logprobs(self._settings.max_logprobs)
+        return Writing.of(wanted, model, writer)
+
+    async def _answered(self, request: Request, writing: Writing[R]) -> Response:
+        head = Head(f"{self.prefix}-{random.getrandbits(128):032x}", int(time.time()), writing.model)
+        if writing.request.stream:
+            events = self._events(head, writing)
+            first = await unless_gone(request, anext(events))
+            return Events(first, events, writing.request.places)
+        try:
+            replies = await unless_gone(request, writing.whole())
+        finally:
+            self._metrics.count_text(writing.tallies)
+        whole = self.whole(head, writing, replies, TextUsage.of(writing.tallies))
+        return Response(whole.model_dump_json(), media_type="application/json")
+
+    async def _events(self, head: Head, writing: Writing[R]) -> AsyncGenerator[bytes, None]:
+        options = writing.request.stream_options
+        try:
+            async with aclosing(writing.deltas()) as deltas:
+                begun = False
+                async for i, delta in deltas:
+                    for part in self.parts(head, writing, i, delta, first=not begun):
+                        yield event(part.model_dump_json())
+                    begun = True
+        finally:
+            self._metrics.count_text(writing.tallies)
+        if options is not None and options.include_usage:
+            yield event(self.last(head, TextUsage.of(writing.tallies)).model_dump_json())
+        yield DONE
+
+    @abstractmethod
+    def whole(self, head: Head, writing: Writing[R], replies: Sequence[Delta], usage: TextUsage) -> BaseModel:
+        """The answer that is sent at once."""
+
+    @abstractmethod
+    def parts(self, head: Head, writing: Writing[R], index: int, delta: Delta, *, first: bool) -> Sequence[BaseModel]:
+        """The events of what has come of a reply."""
+
+    @abstractmethod
+    def last(self, head: Head, usage: TextUsage) -> BaseModel:
+        """The event that tells the usage."""

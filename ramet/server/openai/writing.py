@@ -1,0 +1,87 @@
+"""Writing: the replies that one request asks for, under way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ramet.generation import GenerationRequest
+from ramet.server.openai.reply import Delta, Reply
+from ramet.server.openai.request import TextRequest
+from ramet.server.openai.tally import Tally
+from ramet.server.served import Writes
+
+R = TypeVar("R", bound=TextRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class Writing(Generic[R]):
+    """A reply for each prompt of a request. What it took is in `tallies`, also of replies that were given up."""
+
+    request: R
+    model: str
+    writer: Writes
+    wanted: Sequence[GenerationRequest]
+    replies: Sequence[Reply]
+
+    @classmethod
+    def of(cls, request: R, model: str, writer: Writes) -> Writing[R]:
+        """Raises InvalidRequest where no prompt can be made."""
+        wanted = request.generations(writer.conversation)
+        tokenizer = writer.conversation.tokenizer
+        replies = [Reply.of(request, tokenizer, len(each.prompt)) for each in wanted]
+        return cls(request, model, writer, wanted, replies)
+
+    @property
+    def tallies(self) -> list[Tally]:
+        return [reply.tally for reply in self.replies]
+
+    async def whole(self) -> list[Delta]:
+        """Each reply from its beginning to its end."""
+        found = [Delta()] * len(self.replies)
+        async with aclosing(self.deltas()) as deltas:
+            async for i, delta in deltas:
+                found[i] += delta
+        return found
+
+    async def deltas(self) -> AsyncGenerator[tuple[int, Delta], None]:
+        """What comes, with the number of its reply. Closing it, an error of one reply, or the end of a reply by a stop,
+        cancels what the engine would still write."""
+        if len(self.replies) == 1:
+            async with aclosing(self._one(0)) as deltas:
+                async for delta in deltas:
+                    yield 0, delta
+            return
+        arrived = asyncio.Queue[tuple[int, Delta | Exception]]()
+        tasks = [asyncio.create_task(self._pump(i, arrived)) for i in range(len(self.replies))]
+        try:
+            n_left = len(tasks)
+            while n_left:
+                i, found = await arrived.get()
+                if isinstance(found, Exception):
+                    raise found
+                n_left -= found.finish is not None
+                yield i, found
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _pump(self, i: int, arrived: asyncio.Queue[tuple[int, Delta | Exception]]) -> None:
+        try:
+            async with aclosing(self._one(i)) as deltas:
+                async for delta in deltas:
+                    arrived.put_nowait((i, delta))
+        except Exception as error:  # raised again by whoever takes it
+            arrived.put_nowait((i, error))
+
+    async def _one(self, i: int) -> AsyncGenerator[Delta, None]:
+        async with aclosing(self.writer.stream(self.wanted[i])) as pieces:
+            async for piece in pieces:
+                delta = self.replies[i].take(piece)
+                yield delta
+                if delta.finish is not None:
+                    return

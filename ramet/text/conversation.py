@@ -1,0 +1,107 @@
+"""Conversation: how messages, or a text by itself, become a model's prompt."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from ramet.errors import InvalidRequest
+from ramet.text.chat import Frame, frame
+from ramet.text.template import RESERVED, ChatTemplate, Message
+from ramet.text.tokenizer import Tokenizer
+
+_NONCHARACTERS = "".join(map(chr, range(0xFDD0, 0xFDF0)))  # Unicode keeps these free for uses like this one
+
+
+class Conversation:
+    """Of one model: its tokenizer, and its chat template where it has one. Safe to share between threads."""
+
+    def __init__(self, tokenizer: Tokenizer, template: str | None) -> None:
+        self.tokenizer = tokenizer
+        self.template = None if template is None else ChatTemplate(template, tokenizer.specials)
+
+    def prompt(self, text: str) -> list[int]:
+        """Ids of a text that no template frames, BOS first where the tokenizer's metadata asks for one. Control tokens
+        that it spells stay text."""
+        return self._plain.prompt(self.tokenizer, text)
+
+    def chat(self, messages: Sequence[Message], options: Mapping[str, Any] = MappingProxyType({})) -> list[int]:
+        """Ids of a conversation up to where the reply begins: those that `apply_chat_template` gives, except that
+        control tokens which a message, or one of the template's `options`, spells stay text.
+
+        Raises InvalidRequest with the template's own message where it refuses them, and where there is none.
+        """
+        if self.template is None:
+            raise InvalidRequest("this model has no chat template: send its prompt as text", field="messages")
+        self._check_options(self.template, options)
+        written = self.template.render(messages, options=options)
+        ids = self.tokenizer.encode_rendered(written)
+        mark, (messages, options) = _broken(self.tokenizer, (messages, options))
+        harmless = self.template.render(messages, options=options) if mark else written
+        control, forbidden = self.tokenizer.control, self.tokenizer.forbidden
+        own = (control[harmless[a:b]] for a, b in self.tokenizer.spelled(harmless))
+        if [i for i in own if i in forbidden] == [i for i in ids if i in forbidden]:
+            return ids  # nothing was spelled, or the template left it out
+        return self._apart(harmless, mark)
+
+    @cached_property
+    def _plain(self) -> Frame:
+        return frame(self.tokenizer, None)
+
+    def _check_options(self, template: ChatTemplate, options: Mapping[str, Any]) -> None:
+        known = template.options
+        for name, value in options.items():
+            own = name not in RESERVED and name not in self.tokenizer.specials
+            if own and (known is None or name in known or (name == "enable_thinking" and not value)):
+                continue
+            listed = ", ".join(sorted(known or ())) or "none that can be told"
+            raise InvalidRequest(
+                f"the chat template takes no such variable; it takes: {listed}", field=f"chat_template_kwargs.{name}"
+            )
+
+    def _apart(self, written: str, mark: str) -> list[int]:
+        """Ids of what a template wrote of broken texts: its own control tokens, and between them plain text."""
+        spans = [(0, 0), *self.tokenizer.spelled(written), (len(written), len(written))]
+        texts = [written[a:b].replace(mark, "") for (_, a), (b, _) in itertools.pairwise(spans)]
+        found = self.tokenizer.encode_each(texts)
+        controls = [[self.tokenizer.control[written[a:b]]] for a, b in spans[1:-1]]
+        return [i for ids, control in zip(found, [*controls, []], strict=True) for i in (*ids, *control)]
+
+
+def _broken(tokenizer: Tokenizer, value: Any) -> tuple[str, Any]:
+    """The value with a mark put behind the first character of each control token that its texts spell, and the mark,
+    which none of them holds; an empty one where there is nothing to break. Raises InvalidRequest."""
+    texts = [*_texts(value)]
+    if not any(True for text in texts for _ in tokenizer.spelled(text)):
+        return "", value
+    mark = next((c for c in _NONCHARACTERS if not any(c in text for text in texts)), None)
+    if mark is None:
+        raise InvalidRequest("the messages hold all 32 noncharacters from U+FDD0 on, which no text needs")
+
+    def break_up(text: str) -> str:
+        cuts = [0, *(a + 1 for a, _ in tokenizer.spelled(text)), len(text)]
+        return mark.join(text[a:b] for a, b in itertools.pairwise(cuts))
+
+    return mark, _each_text(value, break_up)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        for inner in value:
+            yield from _texts(inner)
+        for inner in value.values() if isinstance(value, Mapping) else ():
+            yield from _texts(inner)
+
+
+def _each_text(value: Any, change: Callable[[str], str]) -> Any:
+    """The same JSON value with each of its texts changed, keys too."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {_each_text(key, change): _each_text(inner, change) for key, inner in value.items()}
+    return [_each_text(inner, change) for inner in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,64 @@
+"""TextStream: the text of ids that come one after the other."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+
+from ramet.text.tokenizer import Tokenizer
+
+
+class TextStream:
+    """Gives out what is certain. Held back are the first bytes of a character, and what may begin one of `stops`; the
+    text ends where the first of these begins.
+
+    All that was given out, joined, is the text of all ids, however they come; control tokens that are special stand
+    for nothing, unless `special`. Bytes that make no character become U+FFFD, those of one cut off at the end once.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = (), *, special: bool = False) -> None:
+        assert all(stops)
+        self._tokenizer = tokenizer
+        self._stops = tuple(stops)
+        self._hidden = frozenset() if special else tokenizer.special
+        self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
+        self.stopped: str | None = None  # by which of the stops
+        self.n_characters = 0  # of all whole characters so far, those that are held back among them
+
+    def push(self, token: int) -> str:
+        """The text that has become certain with one more id. None may follow once it is stopped."""
+        assert self.stopped is None
+        if token in self._hidden:
+            return ""
+        return self._certain(self._bytes.decode(self._tokenizer.spelling[token]))
+
+    def finish(self) -> str:
+        """The text that was held back; none follows."""
+        if self.stopped is not None:
+            return ""
+        text = self._certain(self._bytes.decode(b"", True))
+        rest, self._held = self._held, ""
+        return text + rest
+
+    def _certain(self, text: str) -> str:
+        self.n_characters += len(text)
+        held = self._held + text
+        found = [(at, stop) for stop in self._stops if (at := held.find(stop)) >= 0]
+        if found:
+            end, self.stopped = min(found)
+            self._held = ""
+            return held[:end]
+        end = len(held) - max((_begun(held, stop) for stop in self._stops), default=0)
+        self._held = held[end:]
+        return held[:end]
+
+
+def _begun(text: str, stop: str) -> int:
+    """How many characters at the text's end are a stop's first ones."""
+    at = text.find(stop[0], max(0, len(text) - len(stop) + 1))
+    while at >= 0:
+        if stop.startswith(text[at:]):
+            return len(text) - at
+        at = text.find(stop[0], at + 1)
+    return 0

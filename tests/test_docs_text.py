@@ -1,0 +1,147 @@
+"""docs/text.md agrees with the routes for text: fields, parameters, answers, statuses, options; its examples run."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+from conftest import Serve
+from doc_page import examples, section, sections
+from live_server import LiveServer
+from pydantic import TypeAdapter
+from stub_engine import StubEngine
+from stub_writer import StubWriter, written
+
+from ramet.cli.vllm_names import DIFFUSION, SAME
+from ramet.errors import EngineFault, NotSupported, Overloaded, RametError, RequestTooLong, UnknownModel
+from ramet.server import ServerSettings, create_app
+from ramet.server.errors import BodyTimeout, BodyTooLarge, MalformedBody, Unauthenticated, UnsupportedBody
+from ramet.server.openai import answer
+from ramet.server.openai.errors import described
+from ramet.server.openai.parameters import REFUSED, WITHOUT_EFFECT
+from ramet.server.openai.request import MAX_LABELS, MAX_PROMPTS, ChatRequest, CompletionRequest, DiffusionArguments
+
+PAGE = "docs/text.md"
+ADDRESS = "http://127.0.0.1:8000"
+
+
+@pytest.fixture
+def server(serve: Serve) -> LiveServer:
+    return serve(StubEngine(name="diffusiongemma", text=StubWriter(reply=written("a b"), width=2)))
+
+
+def words(heading: str) -> set[str]:
+    return {word for code in section(PAGE, heading).code for word in re.findall(r"\w+", code)}
+
+
+def test_fields_are_told() -> None:
+    rows = section(PAGE, "Fields").rows
+    told = {(name, of) for name, of, _, _ in (row for row in rows if len(row) == 4)}
+    own = {"chat": set(ChatRequest.model_fields), "completions": set(CompletionRequest.model_fields)}
+    shared = {name for name in own["chat"] & own["completions"] if name != "logprobs"}
+    expected = {(name, "both") for name in shared}
+    expected |= {(name, of) for of, names in own.items() for name in names - shared}
+    assert told == expected
+    labels = next(row for row in rows if row[0] == "logprob_token_ids")
+    assert labels[2] == f"up to {MAX_LABELS} ids"
+    assert f"up to {MAX_PROMPTS} of either" in section(PAGE, "Completions").prose
+
+
+def test_parameters_are_told() -> None:
+    s = section(PAGE, "Fields")
+    told = {name: row[1] for row in s.rows if len(row) == 2 for name in row[0].split(", ")}
+    assert set(told) == set(REFUSED)
+    for name, passes in told.items():
+        values = [] if passes == "nothing" else json.loads(f"[{passes}]")
+        assert values == list(REFUSED[name].neutral), name
+    assert words("Fields") >= WITHOUT_EFFECT
+
+
+def test_arguments_of_reads_are_told() -> None:
+    assert [row[0] for row in section(PAGE, "Structured reads").rows] == list(DiffusionArguments.model_fields)
+
+
+@pytest.mark.parametrize("model", [each for each in vars(answer).values() if inspect.getmodule(each) is answer])
+def test_answers_are_told(model: Any) -> None:
+    told = words("Answers") | words("Log-probabilities") | words("Streams")
+    assert set(TypeAdapter(model).json_schema(mode="serialization")["properties"]) <= told
+
+
+def test_statuses_are_told() -> None:
+    rows = section(PAGE, "Errors").rows
+    told = {int(status): (row[1], row[2]) for row in rows for status in row[0].split(", ")}
+    errors: list[RametError] = [
+        MalformedBody(""), RequestTooLong(""), Unauthenticated(""), UnknownModel(""), BodyTimeout(""), BodyTooLarge(""),
+        UnsupportedBody(""), Overloaded(""), RametError(""), NotSupported(""), EngineFault(""),
+    ]  # fmt: skip
+    for error in errors:
+        status, body = described(error, {})
+        kind, code = told[status]
+        assert body["error"]["type"] == kind
+        assert body["error"]["code"] in code or status in (408, 413, 415)
+    responses = create_app(StubEngine()).openapi()["paths"]["/v1/completions"]["post"]["responses"]
+    assert {str(status) for status in told} == set(responses) - {"200"}
+
+
+def test_options_are_told() -> None:
+    told = {row[0].split(", ")[0]: row[1].split(", ") for row in section(PAGE, "Serving").rows}
+    expected = {f"--{theirs.replace('_', '-')}": [f"--{ours.replace('_', '-')}"] for theirs, ours in SAME.items()}
+    expected["--diffusion-config"] = [f"--{name.replace('_', '-')}" for name in DIFFUSION]
+    assert told == expected
+    assert f"{ServerSettings().max_logprobs} by default" in section(PAGE, "Log-probabilities").prose
+
+
+def test_shell(server: LiveServer) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    found = examples(PAGE, "sh")
+    assert len(found) >= 5
+    for _, block, shown in found:
+        script = block.text.replace(ADDRESS, server.url)
+        environment = os.environ | {"no_proxy": "127.0.0.1"}
+        ran = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+        assert ran.returncode == 0, block.place
+        if shown is None:
+            assert "error" not in json.loads(ran.stdout), (block.place, ran.stdout)
+            continue
+        ours, theirs = (_parts(text) for text in (ran.stdout, shown.text))
+        assert [*map(_outline, ours)] == [*map(_outline, theirs)], block.place
+
+
+def test_python(server: LiveServer) -> None:
+    ((_, block, _),) = examples(PAGE, "python")
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(compile(block.text.replace(ADDRESS, server.url), block.place, "exec"), {})
+    assert out.getvalue() == "a b"
+
+
+def test_links_lead_somewhere() -> None:
+    text = "".join(s.prose for s in sections(PAGE))
+    anchors = {re.sub(r"[^\w\- ]", "", s.heading.lower()).replace(" ", "-") for s in sections(PAGE)}
+    for link in re.findall(r"\]\(#([^)\s]+)\)", text):
+        assert link in anchors
+
+
+def _parts(text: str) -> list[Any]:
+    """JSON values: one, or those of events."""
+    if not text.startswith("data: "):
+        return [json.loads(text)]
+    lines = [line.removeprefix("data: ") for line in text.strip().split("\n\n")]
+    return [line if line == "[DONE]" else json.loads(line) for line in lines]
+
+
+def _outline(value: Any, exact: bool = False) -> Any:
+    """Keys and types; of an error the values themselves."""
+    if isinstance(value, dict):
+        return {key: _outline(inner, exact or key == "error") for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_outline(inner, exact) for inner in value]
+    return value if exact or value == "[DONE]" else type(value)
