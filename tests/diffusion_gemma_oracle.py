@@ -80,13 +80,14 @@ def several_logits(
     before: Sequence[torch.Tensor | None] = (),
 ) -> list[torch.Tensor]:  # fmt: skip
     """The same for each of several canvases, one after the other, on one prompt's cache."""
-    held = model.model.encoder(input_ids=torch.tensor([list(prompt)])).cache
+    encoded = model.model.encoder(input_ids=torch.tensor([list(prompt)]))
+    name = "cache" if hasattr(encoded, "cache") else "past_key_values"  # in 5.24, and before
     found = []
     for i, canvas in enumerate(canvases):
         soft = before[i] if before else None
         found.append(
             model(
-                decoder_input_ids=torch.tensor([list(canvas)]), cache=held,
+                decoder_input_ids=torch.tensor([list(canvas)]), **{name: getattr(encoded, name)},
                 self_conditioning_logits=None if soft is None else soft[None],
             ).logits[0]
         )  # fmt: skip

@@ -279,3 +279,28 @@ def test_a_path_of_more_forks_than_a_tree_has_levels(compiled: None) -> None:
     assert_close(whole.run()[N_OTHER : N_OTHER + 5], whole.expected()[N_OTHER : N_OTHER + 5], torch.float32)
     part = scene_of(given, rng, 597, 600, 7)
     assert torch.equal(part.run()[N_OTHER : N_OTHER + 3], whole.run()[N_OTHER + 2 : N_OTHER + 5])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("n", [0, 1, 70, 700])
+def test_keep(path: str, dtype: torch.dtype, n: int) -> None:
+    """Rows that lie apart, into slots in random order; others stay as they are."""
+    rng = np.random.default_rng(n)
+    tree = Tree.of([Segment(np.zeros(max(n, 1) + 3, np.int32))])
+    unit = Unit(tree, slots=rng.permutation(50 * PAGE)[:n].astype(np.int32))
+    stream = pack([unit]).on(torch.device("cpu"))
+    k, v = normal(rng, len(stream.tokens), 4, 24).to(dtype).split([2, 2], 1)
+    pages = KeyValue(*(normal(rng, 50, PAGE, 2, 24).to(dtype) for _ in "kv"))
+    expected = KeyValue(pages.keys.clone(), pages.values.clone())
+    cpu.keep(pages, k, v, stream)
+    reference.keep(expected, k, v, stream)
+    assert torch.equal(pages.keys, expected.keys)
+    assert torch.equal(pages.values, expected.values)
+
+
+def test_a_slot_that_is_not_there_is_noticed(compiled: None) -> None:
+    stream = pack([Unit(chain(4), slots=np.array([1, 2, 700, 3], np.int32))]).on(torch.device("cpu"))
+    pages = KeyValue(torch.zeros(2, PAGE, 1, 16), torch.zeros(2, PAGE, 1, 16))
+    with pytest.raises(AssertionError):
+        cpu.keep(pages, torch.ones(4, 1, 16), torch.ones(4, 1, 16), stream)
+    assert int(pages.keys.any(-1).sum()) == 3

@@ -10,6 +10,7 @@ import torch
 from ramet.cache.store import Store
 from ramet.config import rope_frequencies
 from ramet.denoise.settings import Denoising
+from ramet.engine.allocator import keep_freed
 from ramet.engine.graphs import Graphs
 from ramet.engine.runner import Runner
 from ramet.engine.settings import DTYPES, EngineSettings
@@ -70,6 +71,8 @@ def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
 def runner_for(model: Decoder, store: Store, settings: EngineSettings) -> Runner:
     """The runner of a model; on CUDA its passes are recorded first. Raises CheckpointError where they do not fit."""
     assert settings.max_round_tokens
+    if model.device.type == "cpu":
+        keep_freed()
     if not model.ops.recordable:
         return Runner(model, store)
     try:

@@ -50,15 +50,13 @@ def keep(pages: KeyValue, k: torch.Tensor, v: torch.Tensor, stream: Stream) -> N
     assert pages.keys.is_contiguous()
     assert pages.values.is_contiguous()
     assert pages.keys.dtype == pages.values.dtype == k.dtype == v.dtype
-    if not n:
-        return None
-    assert 0 <= int(stream.kept_slots.min()) <= int(stream.kept_slots.max()) < pages.keys.shape[0] * pages.keys.shape[1]
-    k, v, size = _rows(k), _rows(v), k.dtype.itemsize
-    found.functions.ramet_keep(
-        pointer(k), c_int64(k.stride(0) * size), pointer(v), c_int64(v.stride(0) * size), pointer(pages.keys),
-        pointer(pages.values), pointer(stream.kept_rows), pointer(stream.kept_slots), n,
+    k, v, size, n_slots = _rows(k), _rows(v), k.dtype.itemsize, pages.keys.shape[0] * pages.keys.shape[1]
+    n_bad = found.functions.ramet_keep(
+        pointer(k), c_int64(k.stride(0) * size), pointer(v), c_int64(v.stride(0) * size), len(k), pointer(pages.keys),
+        pointer(pages.values), c_int64(n_slots), pointer(stream.kept_rows), pointer(stream.kept_slots), n,
         c_int64(k.shape[1] * k.shape[2] * size), torch.get_num_threads(),
     )  # fmt: skip
+    assert n_bad == 0
     return None
 
 

@@ -7,8 +7,11 @@
 // one run, its earlier rows from pages. Blocks are counted off from the start of a run, parts of some blocks from the
 // start of the path, and parts are joined in their order. A row's arithmetic is the same whatever shares its tile, so
 // its bits depend on its own path alone: not on other rows or units, nor on what was computed earlier.
-#include <numeric>
+#include <atomic>
 #include <vector>
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
 
 #include "memory.h"
 #include "tile.h"
@@ -19,7 +22,7 @@ namespace {
 constexpr int kBlock = 128;      // keys between two looks at the running maximum
 constexpr int kTile = 192;       // rows times heads of a tile, at most;
 constexpr int kTileSize = 192 * 256;  // times a head's size: what a thread's second cache has room for beside keys
-constexpr int kTasks = 4;        // tiles that each thread gets where there are rows enough
+constexpr int kTasks = 8;        // tiles that each thread gets where there are rows enough
 constexpr int kPartBlocks = 16;  // blocks summed before they are joined to those before
 constexpr int kFew = 48;         // rows times heads of a segment; with at most so many each part is a task
 constexpr int kChunk = 64;       // keys packed at a time, a part of kBlock
@@ -57,7 +60,7 @@ struct Tile {
 };
 
 struct Chunk {
-    int run, head, begin, end;
+    int run, begin, end;
 };
 
 // Partial sums of `count` rows by several tasks: `n_parts` of them, one behind another.
@@ -68,9 +71,9 @@ struct Join {
 
 struct Plan {
     std::vector<Run> runs;  // the segments', then the contexts'
-    std::vector<Tile> tiles;
+    std::vector<Tile> tiles;    // each head's one behind another, equally many
     std::vector<Join> joins;
-    std::vector<Chunk> chunks;
+    std::vector<Chunk> chunks;  // of each head
     ptrdiff_t n_keys = 0, n_partials = 0;
     int tile = kTile;
 };
@@ -171,7 +174,7 @@ void add_tasks(const Call& call, Tile tile, bool few, Plan& plan) {
     }
 }
 
-// Largest first; among equals, those of one key head together.
+// Head by head, of each the largest first.
 void order_tiles(const Call& call, Plan& plan) {
     std::vector<Tile> one;
     one.swap(plan.tiles);
@@ -182,7 +185,9 @@ void order_tiles(const Call& call, Plan& plan) {
             tile.head = head;
             add_tasks(call, tile, n_rows * group <= kFew, plan);
         }
-    std::stable_sort(plan.tiles.begin(), plan.tiles.end(), [](const Tile& a, const Tile& b) { return a.cost > b.cost; });
+    std::stable_sort(plan.tiles.begin(), plan.tiles.end(), [](const Tile& a, const Tile& b) {
+        return a.head != b.head ? a.head < b.head : a.cost > b.cost;
+    });
 }
 
 void add_runs(const Call& call, Plan& plan) {
@@ -215,8 +220,7 @@ Plan make_plan(const Call& call, int strip) {
         if (run.first >= run.last) continue;
         plan.n_keys += round_up(run.length, kPad);
         for (int j = run.first / kBlock * kBlock; j < run.last; j += kChunk)
-            for (int head = 0; head < call.n_kv_heads; ++head)
-                plan.chunks.push_back({(int)i, head, j, std::min(j + kChunk, round_up(run.length, kPad))});
+            plan.chunks.push_back({(int)i, j, std::min(j + kChunk, round_up(run.length, kPad))});
     }
     return plan;
 }
@@ -236,30 +240,32 @@ INLINE ptrdiff_t value_group(const Run& run, int block) {
     return (ptrdiff_t)std::min(kBlock, round_up(run.length, kPad) - block) * kLanes;
 }
 
-// n <= kLanes keys' values, zeros behind them.
+// n <= kLanes keys' values, zeros behind them; line by line, because rows tend to lie in one set of the first cache.
 template <class E, class S>
 void pack_values(const S* const* rows, int n, int D, typename E::Type* out, ptrdiff_t group) {
-    for (int i = 0; i < kLanes; i += E::kPair, out += kLanes * E::kPair)
-        for (int c = 0; c < D; c += kLanes) {
-            auto* to = out + c / kLanes * group;
-            const S* pair[2] = {i < n ? rows[i] + c : nullptr, i + 1 < n ? rows[i + 1] + c : nullptr};
-            if (i < n) pack_rows<E, S>(pair, n - i, kLanes, to);
-            else std::memset(to, 0, kLanes * E::kPair * sizeof *to);
-        }
+    constexpr int kLine = 64 / sizeof(S);
+    for (int line = 0; line < D; line += kLine)
+        for (int i = 0; i < kLanes; i += E::kPair)
+            for (int c = line; c < std::min(line + kLine, D); c += kLanes) {
+                auto* to = out + c / kLanes * group + i * kLanes;
+                const S* pair[2] = {i < n ? rows[i] + c : nullptr, i + 1 < n ? rows[i + 1] + c : nullptr};
+                if (i < n) pack_rows<E, S>(pair, n - i, kLanes, to);
+                else std::memset(to, 0, kLanes * E::kPair * sizeof *to);
+            }
 }
 
 template <class E, class S>
-void pack_chunk(const Call& call, const Plan& plan, const Chunk& chunk, typename E::Type* keys,
+void pack_chunk(const Call& call, const Plan& plan, const Chunk& chunk, int head, typename E::Type* keys,
                 typename E::Type* values) {
     const int D = call.head_dim, block = chunk.begin / kBlock * kBlock;
     const Run& run = plan.runs[chunk.run];
-    const ptrdiff_t at = (chunk.head * plan.n_keys + run.at) * D;
+    const ptrdiff_t at = (head * plan.n_keys + run.at) * D;
     for (int j = chunk.begin; j < chunk.end; j += kLanes) {
         const S *k[kLanes], *v[kLanes];
         const int n = std::clamp(run.length - j, 0, kLanes);
         for (int i = 0; i < n; ++i) {
-            k[i] = row_of<S>(call, run, j + i, call.k, call.k_stride, call.page_keys) + chunk.head * D;
-            v[i] = row_of<S>(call, run, j + i, call.v, call.v_stride, call.page_values) + chunk.head * D;
+            k[i] = row_of<S>(call, run, j + i, call.k, call.k_stride, call.page_keys) + head * D;
+            v[i] = row_of<S>(call, run, j + i, call.v, call.v_stride, call.page_values) + head * D;
         }
         pack_columns<E, S>(k, n, D, keys + at + (ptrdiff_t)j * D);
         pack_values<E, S>(v, n, D, values + at + (ptrdiff_t)block * D + (j - block) * kLanes, value_group(run, block));
@@ -319,11 +325,11 @@ template <class E>
 INLINE void weigh(float* scores, typename E::Type* weights, int n_vectors, int first, int last, float scale, float* top,
                   float* sums, float* out, int head_dim) {
     const Vec hidden = splat(-__builtin_inff());
-    if (first > 0 || last < n_vectors * kLanes)
-        for (int j = 0; j < n_vectors; ++j) {
-            IVec at = lane_numbers() + j * kLanes;
-            store(scores + j * kLanes, (at >= first) & (at < last) ? load(scores + j * kLanes) : hidden);
-        }
+    for (int j = 0; j < n_vectors; ++j) {
+        if (first <= j * kLanes && last >= (j + 1) * kLanes) continue;
+        IVec at = lane_numbers() + j * kLanes;
+        store(scores + j * kLanes, (at >= first) & (at < last) ? load(scores + j * kLanes) : hidden);
+    }
     Vec best = load(scores);
     for (int j = 1; j < n_vectors; ++j) best = max(load(scores + j * kLanes), best);
     Vec total = load(sums);
@@ -334,8 +340,9 @@ INLINE void weigh(float* scores, typename E::Type* weights, int n_vectors, int f
         total *= factor;
         *top = risen;
     }
+    const Vec factor = splat(scale), below = splat(-*top);
     for (int j = 0; j < n_vectors; ++j) {
-        Vec weight = exp2(fma(load(scores + j * kLanes), splat(scale), splat(-*top)));
+        Vec weight = exp2(fma(load(scores + j * kLanes), factor, below));
         total += weight;
         store(weights + j * kLanes, weight);
     }
@@ -446,10 +453,39 @@ void join_tasks(const Call& call, const Join& tasks, float* partials) {
     write_rows<S>(call, tasks.tile, sums);
 }
 
+// Tasks 0 to `n` - 1 of each head, handed out one by one. A thread begins with the head that was its own in the calls
+// before, whose keys its caches hold, and goes on to others when that has none left.
+class Shares {
+  public:
+    Shares(int n_heads, int n, int n_threads) : next_(n_heads), n_(n), n_threads_(n_threads) {}
+
+    template <class F>
+    void each(F f) {
+        const int n_heads = (int)next_.size(), own = (int)((int64_t)thread() * n_heads / n_threads_);
+        for (int k = 0; k < n_heads; ++k) {
+            const int head = (own + k) % n_heads;
+            for (int i; (i = next_[head].fetch_add(1, std::memory_order_relaxed)) < n_;) f(head, i);
+        }
+    }
+
+  private:
+    static int thread() {
+#if defined(_OPENMP)
+        return omp_get_thread_num();
+#else
+        return 0;
+#endif
+    }
+    std::vector<std::atomic<int>> next_;
+    int n_, n_threads_;
+};
+
 template <class E, class S>
 void run(const Call& call) {
     const Plan plan = make_plan(call, strip<E>());
-    const int D = call.head_dim, n_tiles = (int)plan.tiles.size(), n_chunks = (int)plan.chunks.size();
+    const int D = call.head_dim, n_tiles = (int)plan.tiles.size() / call.n_kv_heads;
+    Shares chunks(call.n_kv_heads, (int)plan.chunks.size(), call.n_threads);
+    Shares tiles(call.n_kv_heads, n_tiles, call.n_threads);
     static thread_local Memory shared;
     const size_t n_packed = (size_t)plan.n_keys * call.n_kv_heads * D;
     shared.reset(2 * n_packed * sizeof(typename E::Type) + plan.n_partials * 4, 3);
@@ -458,15 +494,15 @@ void run(const Call& call) {
     auto* partials = shared.take<float>(plan.n_partials);
 #pragma omp parallel num_threads(call.n_threads)
     {
-#pragma omp for schedule(dynamic, 1)
-        for (int i = 0; i < n_chunks; ++i) pack_chunk<E, S>(call, plan, plan.chunks[i], keys, values);
+        chunks.each([&](int head, int i) { pack_chunk<E, S>(call, plan, plan.chunks[i], head, keys, values); });
+#pragma omp barrier
         static thread_local Memory own;
         State<E> state(own, round_up(plan.tile, kRows), D);
         std::vector<int> path;
         const Units units;
-#pragma omp for schedule(dynamic, 1)
-        for (int i = 0; i < n_tiles; ++i)
-            attend<E, S>(call, plan, plan.tiles[i], state, path, keys, values, partials);
+        tiles.each([&](int head, int i) {
+            attend<E, S>(call, plan, plan.tiles[head * n_tiles + i], state, path, keys, values, partials);
+        });
     }
     for (const Join& tasks : plan.joins) join_tasks<S>(call, tasks, partials);
 }

@@ -15,15 +15,10 @@ namespace {
 
 constexpr int kBlock = 256;         // rows of x gathered at a time
 constexpr int kRowBlock = 96;       // pairs in the second product at a time
-#ifndef RAMET_TASKS
-#define RAMET_TASKS 16
-#endif
-constexpr int kTasks = RAMET_TASKS;          // a thread, at least, in the first product
+constexpr int kTasks = 16;          // a thread, at least, in the first product
 constexpr size_t kTotals = 1 << 20;  // bytes of sums that a task of the second product keeps
-#ifndef RAMET_VECTORS
-#define RAMET_VECTORS 12
-#endif
-constexpr int kVectors = RAMET_VECTORS;        // of columns in such a task, at most
+constexpr int kNarrow = 4, kWide = 12;  // vectors of columns in such a task, at most: for few pairs an expert, and for
+constexpr int kManyPairs = 32;          // many, where each task reads many activations
 constexpr int64_t kWorthThreads = 1 << 18;  // products
 
 // A layer's sizes: n_experts of gate and up [size, width] and down [width, size].
@@ -174,7 +169,7 @@ void combine(const Layer<E, S>& layer, const Pairs& pairs, const typename E::Typ
     const int n_vectors = end - begin, wide = n_vectors * kLanes, room = layer.size_room(), row = layer.hidden_row();
     memory.reset(((size_t)layer.n_rows + kRowBlock) * wide * 4, 2);
     float* totals = memory.take<float>((size_t)layer.n_rows * wide);
-    float* sums = memory.take<float>((kRowBlock) * wide);
+    float* sums = memory.take<float>(kRowBlock * wide);
     std::fill(totals, totals + (size_t)layer.n_rows * wide, 0.0f);
     auto columns = [&](int e) {
         return layer.down + e * layer.sizes.template down<E>() + (ptrdiff_t)begin * kLanes * room;
@@ -205,9 +200,10 @@ void combine(const Layer<E, S>& layer, const Pairs& pairs, const typename E::Typ
 }
 
 // Tasks of the second product: as many for each thread, of few enough columns that a task's sums stay in a near cache.
-int n_combined(int n_vectors, int n_rows, int n_threads) {
-    const int most = std::clamp((int)(kTotals / ((size_t)std::max(1, n_rows) * kLanes * 4)), 2, kVectors);
-    return std::min(n_vectors, n_threads * divide_up(n_vectors, n_threads * most));
+int n_combined(int n_vectors, int n_rows, int n_pairs, int n_touched, int n_threads) {
+    const int most = n_pairs < kManyPairs * n_touched ? kNarrow : kWide;
+    const int near = std::clamp((int)(kTotals / ((size_t)std::max(1, n_rows) * kLanes * 4)), 2, most);
+    return std::min(n_vectors, n_threads * divide_up(n_vectors, n_threads * near));
 }
 
 template <class E, class S>
@@ -221,7 +217,7 @@ void experts(const Layer<E, S>& layer, const int64_t* chosen, const float* weigh
     const Pairs pairs(chosen, weights, layer.n_rows, n_chosen, n_experts, shared);
     const Work work(pairs, n_experts, layer.n_groups(), n_threads, shared);
     Type* hidden = shared.take<Type>(n_hidden);
-    const int n_second = n_combined(n_vectors, layer.n_rows, n_threads);
+    const int n_second = n_combined(n_vectors, layer.n_rows, n_pairs, work.n_touched(), n_threads);
     std::atomic<int> taken{0};
 #pragma omp parallel num_threads(n_threads) if (n_threads > 1)
     {
@@ -234,11 +230,7 @@ void experts(const Layer<E, S>& layer, const int64_t* chosen, const float* weigh
             i = next;
         }
 #pragma omp barrier
-#ifdef RAMET_DYN
 #pragma omp for schedule(dynamic, 1)
-#else
-#pragma omp for schedule(static)
-#endif
         for (int i = 0; i < n_second; ++i)
             combine<E, S>(layer, pairs, hidden, (int)((int64_t)n_vectors * i / n_second),
                           (int)((int64_t)n_vectors * (i + 1) / n_second), own);

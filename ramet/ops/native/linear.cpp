@@ -11,11 +11,12 @@
 namespace ramet {
 namespace {
 
-#ifndef RAMET_CHUNK
-#define RAMET_CHUNK (1 << 20)
+#ifndef RAMET_ROWS
+#define RAMET_ROWS 256
 #endif
-constexpr int kChunk = RAMET_CHUNK;  // bytes of rows that stay in a near cache
-constexpr int kTasks = 4;         // a thread, at least
+constexpr int kChunk = RAMET_ROWS;         // rows of a task, at most
+constexpr int kTasks = 4;                   // a thread, at least
+constexpr int64_t kAhead = 256 << 10;       // bytes fetched ahead, at most: they share a cache with the rows
 constexpr int64_t kWorthThreads = 1 << 18;  // products
 
 // Rows [row, last_row) and vectors of columns.
@@ -26,9 +27,9 @@ struct Task {
 // The tasks of a call: for each chunk of rows, each panel of columns.
 class Work {
   public:
-    Work(int n_rows, int n_vectors, int row_bytes, int n_threads) : n_rows_(n_rows), n_vectors_(n_vectors) {
-        const int step = rows_at_once(), n_steps = divide_up(n_rows, step), near = std::max(1, kChunk / (row_bytes * step));
-        const int n_chunks = std::max(divide_up(n_steps, near), std::min(n_steps, kTasks * n_threads / n_panels()));
+    Work(int n_rows, int n_vectors, int n_threads) : n_rows_(n_rows), n_vectors_(n_vectors) {
+        const int step = rows_at_once(), n_steps = divide_up(n_rows, step);
+        const int n_chunks = std::max(divide_up(n_rows, kChunk), std::min(n_steps, kTasks * n_threads / n_panels()));
         chunk_ = divide_up(n_steps, n_chunks) * step;
     }
 
@@ -98,8 +99,8 @@ void finish(const Call<E, S>& call, const Task& task, const float* sums) {
 template <class E, class S>
 void compute(const Call<E, S>& call, const typename E::Type* a, const Task& task, const Task& next, float* sums) {
     const int n_vectors = task.last_vector - task.vector, n_rows = task.last_row - task.row;
-    Ahead ahead(call.weight + next.vector * call.vector(),
-                (next.last_vector - next.vector) * call.vector() * sizeof(typename E::Type),
+    const int64_t n_bytes = (next.last_vector - next.vector) * call.vector() * sizeof(typename E::Type);
+    Ahead ahead(call.weight + next.vector * call.vector(), std::min(n_bytes, kAhead),
                 n_fetches(n_rows, call.room(), n_vectors));
     multiply<E>(a + (ptrdiff_t)task.row * call.a_row(), call.a_row(), n_rows, call.weight + task.vector * call.vector(),
                 call.room(), n_vectors, sums, n_vectors * kLanes, &ahead);
@@ -111,7 +112,7 @@ void linear(const Call<E, S>& call, int n_threads) {
     using Type = typename E::Type;
     if (call.n_rows == 0) return;
     if ((int64_t)call.n_rows * call.n * call.k < kWorthThreads) n_threads = 1;
-    const Work work(call.n_rows, call.n_vectors(), call.room() * sizeof(Type), n_threads);
+    const Work work(call.n_rows, call.n_vectors(), n_threads);
     static thread_local Memory shared;
     const size_t n_copied = call.is_plain() ? 0 : (size_t)call.n_rows * call.a_row();
     shared.reset(n_copied * sizeof(Type), 1);

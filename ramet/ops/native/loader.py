@@ -36,10 +36,11 @@ class Library:
             functions = ctypes.CDLL(str(file))
             functions.ramet_isa.restype = ctypes.c_char_p
             for name in (
-                "attention", "keep", "rms_norm", "expert_norms", "join", "rotate", "gated", "sigmoid_mul", "logsumexp",
+                "attention", "rms_norm", "expert_norms", "join", "rotate", "gated", "sigmoid_mul", "logsumexp",
                 "columns", "route", "experts_sizes", "experts_pack", "experts", "linear_size", "linear_pack", "linear",
             ):  # fmt: skip
                 getattr(functions, f"ramet_{name}").restype = None
+            functions.ramet_keep.restype = ctypes.c_int32
             return cls(functions, _held(file), functions.ramet_isa().decode(), openmp)
         except (OSError, AttributeError) as e:
             raise BuildError(f"{file.name} does not load: {e}") from e

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <new>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -34,12 +37,16 @@ class Memory {
         size_t needed = bytes + 64 * (size_t)n;
         if (needed <= size_) return;
         std::free(base_);
-        size_ = (needed + needed / 4 + 4095) / 4096 * 4096;
-        base_ = static_cast<char*>(std::aligned_alloc(64, size_));
+        const size_t page = needed < 2 * kHuge ? 4096 : kHuge;
+        size_ = (needed + needed / 4 + page - 1) / page * page;
+        base_ = static_cast<char*>(std::aligned_alloc(page, size_));
         if (base_ == nullptr) {
             size_ = 0;
             throw std::bad_alloc();
         }
+#if defined(__linux__)
+        if (page == kHuge) madvise(base_, size_, MADV_HUGEPAGE);  // where it fails, pages are small
+#endif
     }
 
     template <class T>
@@ -50,6 +57,7 @@ class Memory {
     }
 
   private:
+    static constexpr size_t kHuge = 1 << 21;
     char* base_ = nullptr;
     size_t size_ = 0, used_ = 0;
 };

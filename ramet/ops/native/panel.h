@@ -6,15 +6,12 @@
 namespace ramet {
 
 #ifndef RAMET_STEPS
-#define RAMET_STEPS 4096
-#endif
-#ifndef RAMET_PANEL
-#define RAMET_PANEL 2
+#define RAMET_STEPS 1 << 20
 #endif
 // Rows that pass a weight at a time, vectors of columns that are taken at a time, and steps of a sum that are taken for all
 // of these: whole blocks of the matrix units, which need not come back to a sum, or of registers.
 inline int rows_at_once() { return amx::available ? 32 : 8 * kRows; }
-inline int vectors_at_once() { return amx::available ? RAMET_PANEL : 4; }
+inline int vectors_at_once() { return amx::available ? 2 : 4; }
 inline int steps_at_once() { return amx::available ? RAMET_STEPS : 512; }
 
 // Elements from a row to the next in scratch memory: an odd number of lines, so that rows do not share a set of a cache.
