@@ -224,9 +224,10 @@ def test_a_constrained_read() -> None:
 def test_of_equal_ids_the_lower_is_read() -> None:
     flat = np.zeros((WIDTH, VOCAB_SIZE), np.float32)
     asked = tuple(range(40, 6, -1))
-    pieces, _ = written(lambda _: flat, max_steps=1, read_only=True, constrained=True, logprob_ids=asked, n_best=34)
+    odd = flat + np.arange(VOCAB_SIZE, dtype=np.float32) % 2
+    pieces, _ = written(lambda _: odd, max_steps=1, read_only=True, constrained=True, logprob_ids=asked, n_best=34)
     assert tokens_of(pieces) == [[7] * WIDTH]
-    assert [i for i, _ in pieces[0].positions[0].best] == list(range(7, 41))
+    assert [i for i, _ in pieces[0].positions[0].best] == [*range(7, 41, 2), *range(8, 41, 2)]
     assert pieces[0].n_steps == 1
     pieces, _ = written(lambda _: flat, max_steps=1, read_only=True)
     assert tokens_of(pieces) == [[0] * WIDTH]

@@ -1,9 +1,9 @@
 """A layer's experts on a GPU: rows are listed by expert, and two grouped products read each chosen expert's weights.
 
-Five launches, whose number and grids depend on shapes alone: `_list` gives each expert the pairs of a row and one of
-its choices, `_tile` cuts the lists into tiles of rows, `_gate_up` and `_down` multiply tile by tile, `_combine` adds up
-a row's choices. A row's bits depend on that row alone: a tile's rows are summed independently of each other, each in
-the order of its terms whatever the tile's size, and with every size the same matrix instructions are used.
+Five launches, whose number and grids depend on shapes alone: `_count` and `_place` list the pairs of a row and one of
+its choices by expert, in tiles; `_gate_up` and `_down` multiply tile by tile, `_combine` adds up a row's choices. A
+row's bits depend on that row alone: a tile's rows are summed independently of each other, each in the order of its
+terms whatever the tile's size, and with every size the same matrix instructions are used.
 
 What is read from lists is held within bounds, so that no garbage in them leads outside of a tensor.
 """
@@ -67,13 +67,14 @@ class GroupedExperts:
         n_tiles = len(lists[1]) - 1
         hidden, products = x.new_empty(n_tiles * tiling.n_rows, size), x.new_empty(n_pairs, width)
         shape = {"n_experts": n_experts, "width": width, "size": size}
-        _gate_up[tiling.gate_up.grid(n_tiles, size, x.device)](
-            x, *tiling.gate_up.halves(self._gate_up), hidden, *lists, n_pairs, n_chosen=n_chosen, activation=self._activation,
-            **shape, **tiling.options(tiling.gate_up), rest_columns=_rest(size, tiling.gate_up.n_columns),
+        up, down = tiling.gate_up, tiling.down
+        _gate_up[up.grid(n_tiles, size, x.device)](
+            x, *up.halves(self._gate_up), hidden, *lists, n_pairs, n_chosen=n_chosen, activation=self._activation,
+            rest_columns=_rest(size, up.n_columns), **shape, **tiling.options(up),
         )  # fmt: skip
-        _down[tiling.down.grid(n_tiles, width, x.device)](
-            tiling.down.tiles(hidden, tiling.n_rows), tiling.down.tiles(self._down.view(-1, size), tiling.down.n_columns),
-            products, *lists, n_pairs, **shape, **tiling.options(tiling.down),
+        _down[down.grid(n_tiles, width, x.device)](
+            down.tiles(hidden, tiling.n_rows), down.tiles(self._down.view(-1, size), down.n_columns), products, *lists,
+            n_pairs, **shape, **tiling.options(down),
         )  # fmt: skip
         combination = _combination(width, n_chosen)
         grid = (n_rows, triton.cdiv(width, combination["block_columns"]))
@@ -114,8 +115,8 @@ class Product:
 
 
 def _rest(n_columns: int, block: int) -> int:
-    """What the columns that make no tile are rounded up to."""
-    return triton.next_power_of_2(n_columns % block or block)
+    """What the columns that make no tile are rounded up to; fewer would take other matrix instructions."""
+    return max(16, int(triton.next_power_of_2(n_columns % block or block)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +172,8 @@ def _most_tiles(n_pairs: int, n_experts: int, block_rows: int) -> int:
 
 
 def _listed(chosen: torch.Tensor, n_experts: int, block_rows: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The pairs of a row and one of its choices by tiles [most tiles * block_rows]; the number of tiles, then of each
-    expert + E * its rows. An expert's tiles are beside each other, all but the last full, its pairs ascending; int32."""
+    """The pairs of a row and one of its choices by tiles [most tiles * block_rows]; the number of tiles, then for each
+    its expert + E * its rows. An expert's tiles lie together, all but the last full, its pairs ascending; int32."""
     n_rows, n_chosen = chosen.shape
     n_tiles = _most_tiles(chosen.numel(), n_experts, block_rows)
     steps = _steps(n_rows, n_chosen, n_experts)

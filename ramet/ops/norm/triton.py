@@ -12,6 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
+from ramet.ops.processors import processors
+
 _Launch = tuple[dict[str, Any], dict[str, int]]  # constants and options of a launch
 
 
@@ -37,7 +39,7 @@ def expert_norms(
     out = torch.empty(3, n_rows, width, dtype=x.dtype, device=x.device)
     constants, options = _row_launch(width)
     if n_rows:
-        _expert_norms_kernel[(triton.cdiv(n_rows, constants["block_r"]),)](
+        _expert_norms_kernel[_row_grid(n_rows, constants["block_r"], 3, x.device)](
             x, x.stride(0), dense, experts, router, out, n_rows, width**-0.5, eps, **constants, **options
         )
     return out[0], out[1], out[2]
@@ -59,7 +61,7 @@ def join(
     first, second = _dense(first), _dense(second)
     constants, options = _join_launch(width, post is not None, scale is not None, kinds is not None)
     if n_rows:
-        _join_kernel[(triton.cdiv(n_rows, constants["block_r"]),)](
+        _join_kernel[_row_grid(n_rows, constants["block_r"], 4 if post is None else 2, x.device)](
             x, x.stride(0), first, first.stride(0), first_norm, second, second.stride(0), second_norm, post, scale,
             kinds, out, n_rows, eps, **constants, **options,
         )  # fmt: skip
@@ -92,12 +94,12 @@ def rotate(
     qkv, n_turned = _dense(qkv), n_heads + n_kv_heads
     width = qkv.shape[1] // (n_turned + n_kv_heads)
     out = torch.empty(len(qkv), n_turned, width, dtype=qkv.dtype, device=qkv.device)
-    constants, options = _rotate_launch(
+    kernel, constants, options = _rotate_launch(
         n_heads, n_kv_heads, width, 2 * rotation.shape[2], q_norm is not None, k_norm is not None
     )
     n_vectors = len(qkv) * n_turned
     if n_vectors:
-        _rotate_kernel[(triton.cdiv(n_vectors, constants["block_r"]),)](
+        kernel[(triton.cdiv(n_vectors, constants["block_r"]),)](
             qkv, qkv.stride(0), rotation.contiguous(), q_norm, k_norm, out, n_vectors, eps, **constants, **options
         )
     q, k = out.split([n_heads, n_kv_heads], 1)
@@ -131,8 +133,8 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         yield _join_kernel, _types(_join_kernel, dtype, constants), constants, options
     for dtype, shape in _ROTATED:
         for normed in ((True, True), (False, False), (True, False)):
-            constants, options = _rotate_launch(*shape, *normed)
-            yield _rotate_kernel, _types(_rotate_kernel, dtype, constants), constants, options
+            kernel, constants, options = _rotate_launch(*shape, *normed)
+            yield kernel, _types(kernel, dtype, constants), constants, options
     for dtype, activation in (("bf16", "silu"), ("bf16", "gelu_tanh"), ("fp32", "sigmoid")):
         constants, options = _gate_launch(3584, activation, 1)
         yield _gate_kernel, _types(_gate_kernel, dtype, constants), constants, options
@@ -156,7 +158,12 @@ def _norm_launch(n_heads: int, width: int) -> _Launch:
 
 def _row_launch(width: int) -> _Launch:
     constants, options = _norm_launch(1, width)
-    return {name: constants[name] for name in ("width", "block_r", "block_c")}, options
+    return {name: constants[name] for name in ("width", "block_r", "block_c")} | {"n_stages": 3}, options
+
+
+def _row_grid(n_rows: int, block_r: int, n_programs: int, device: torch.device) -> tuple[int]:
+    """At most so many programs as fit a processor at a time."""
+    return (min(triton.cdiv(n_rows, block_r), n_programs * processors(device)),)
 
 
 def _join_launch(width: int, doubled: bool, scaled: bool, by_kind: bool) -> _Launch:
@@ -164,15 +171,21 @@ def _join_launch(width: int, doubled: bool, scaled: bool, by_kind: bool) -> _Lau
     return constants | {"doubled": doubled, "scaled": scaled, "by_kind": by_kind}, options
 
 
-def _rotate_launch(n_heads: int, n_kv_heads: int, width: int, rotary: int, q_normed: bool, k_normed: bool) -> _Launch:
-    block_d = triton.next_power_of_2(width)
-    block_r = max(1, 1024 // block_d)
+def _rotate_launch(
+    n_heads: int, n_kv_heads: int, width: int, rotary: int, q_normed: bool, k_normed: bool
+) -> tuple[Any, dict[str, Any], dict[str, int]]:
+    """The kernel, and its constants and options: where all of a head is rotated, a thread has both halves of it."""
     constants = {
-        "n_heads": n_heads, "n_kv_heads": n_kv_heads, "width": width, "rotary": rotary,
+        "n_heads": n_heads, "n_kv_heads": n_kv_heads, "width": width,
         "q_normed": q_normed and n_heads > 0, "k_normed": k_normed and n_kv_heads > 0,
-        "block_r": block_r, "block_d": block_d,
     }  # fmt: skip
-    return constants, {"num_warps": max(1, block_r * block_d // 256)}
+    halves = rotary == width and width == triton.next_power_of_2(width) and width > 1
+    block_d = triton.next_power_of_2(width)
+    block_r = max(1, (2048 if halves else 1024) // block_d)
+    if halves:
+        return _turn_kernel, constants | {"block_r": block_r}, {"num_warps": max(1, block_r * block_d // 512)}
+    options = {"num_warps": max(1, block_r * block_d // 256)}
+    return _rotate_kernel, constants | {"rotary": rotary, "block_r": block_r, "block_d": block_d}, options
 
 
 def _rotation_launch(half: int) -> _Launch:
@@ -291,21 +304,25 @@ def _rounded(x: tl.tensor, out_ptr: tl.tensor) -> tl.tensor:
 def _expert_norms_kernel(
     x_ptr: tl.tensor, x_row: tl.tensor, dense_ptr: tl.tensor, experts_ptr: tl.tensor, router_ptr: tl.tensor,
     out_ptr: tl.tensor, n_rows: tl.tensor, factor: tl.tensor, eps: tl.tensor, width: tl.constexpr,
-    block_r: tl.constexpr, block_c: tl.constexpr,
+    block_r: tl.constexpr, block_c: tl.constexpr, n_stages: tl.constexpr,
 ) -> None:  # fmt: skip
-    i, c = tl.program_id(0) * block_r + tl.arange(0, block_r), tl.arange(0, block_c)
-    inside = (i < n_rows)[:, None] & (c < width)[None, :]
+    """Programs go on from rows to rows: the weights, which are wider than a row, are loaded once, and the next rows
+    while these are summed."""
+    c = tl.arange(0, block_c)
     dense = _weights(dense_ptr, c, c < width, block_r, block_c)
     experts = _weights(experts_ptr, c, c < width, block_r, block_c)
     router = _weights(router_ptr, c, c < width, block_r, block_c).to(tl.float32)
     tl.debug_barrier()
-    x = tl.load(x_ptr + i.to(tl.int64)[:, None] * x_row + c[None, :], mask=inside, other=0.0).to(tl.float32)
-    normed = x * _scale_of(x, eps, width)[:, None]
-    seen = _rounded(_rounded(normed, out_ptr) * router, out_ptr) * factor
-    at, behind = out_ptr + i.to(tl.int64)[:, None] * width + c[None, :], n_rows.to(tl.int64) * width
-    tl.store(at, (normed * dense).to(out_ptr.dtype.element_ty), mask=inside)
-    tl.store(at + behind, (normed * experts).to(out_ptr.dtype.element_ty), mask=inside)
-    tl.store(at + 2 * behind, seen.to(out_ptr.dtype.element_ty), mask=inside)
+    for start in tl.range(tl.program_id(0) * block_r, n_rows, tl.num_programs(0) * block_r, num_stages=n_stages):
+        i = start + tl.arange(0, block_r)
+        inside, row = (i < n_rows)[:, None] & (c < width)[None, :], i.to(tl.int64)[:, None]
+        x = tl.load(x_ptr + row * x_row + c[None, :], mask=inside, other=0.0).to(tl.float32)
+        normed = x * _scale_of(x, eps, width)[:, None]
+        seen = _rounded(_rounded(normed, out_ptr) * router, out_ptr) * factor
+        at, behind = out_ptr + row * width + c[None, :], n_rows.to(tl.int64) * width
+        tl.store(at, (normed * dense).to(out_ptr.dtype.element_ty), mask=inside)
+        tl.store(at + behind, (normed * experts).to(out_ptr.dtype.element_ty), mask=inside)
+        tl.store(at + 2 * behind, seen.to(out_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["n_rows"])
@@ -314,27 +331,31 @@ def _join_kernel(
     second_ptr: tl.tensor, second_row: tl.tensor, second_norm_ptr: tl.tensor, post_ptr: tl.tensor,
     scale_ptr: tl.tensor, kinds_ptr: tl.tensor, out_ptr: tl.tensor, n_rows: tl.tensor, eps: tl.tensor,
     width: tl.constexpr, block_r: tl.constexpr, block_c: tl.constexpr, doubled: tl.constexpr, scaled: tl.constexpr,
-    by_kind: tl.constexpr,
+    by_kind: tl.constexpr, n_stages: tl.constexpr,
 ) -> None:  # fmt: skip
-    i, c = tl.program_id(0) * block_r + tl.arange(0, block_r), tl.arange(0, block_c)
-    inside, row = (i < n_rows)[:, None] & (c < width)[None, :], i.to(tl.int64)[:, None]
+    """Programs go on from rows to rows, as those of `_expert_norms_kernel`."""
+    c = tl.arange(0, block_c)
     first_weight = _weights(first_norm_ptr, c, c < width, block_r, block_c)
     if doubled:
         second_weight = _weights(second_norm_ptr, c, c < width, block_r, block_c)
         post = _weights(post_ptr, c, c < width, block_r, block_c)
     tl.debug_barrier()
-    x = tl.load(x_ptr + row * x_row + c[None, :], mask=inside, other=0.0).to(tl.float32)
-    made = tl.load(first_ptr + row * first_row + c[None, :], mask=inside, other=0.0).to(tl.float32)
-    if doubled:
-        second = tl.load(second_ptr + row * second_row + c[None, :], mask=inside, other=0.0).to(tl.float32)
-        made = _normed(made, first_weight, eps, width, out_ptr)
-        made = _rounded(made + _normed(second, second_weight, eps, width, out_ptr), out_ptr)
-        first_weight = post
-    out = x + _normed(made, first_weight, eps, width, out_ptr)
-    if scaled:
-        kind = tl.load(kinds_ptr + i, mask=i < n_rows, other=0) if by_kind else tl.zeros((block_r,), tl.int32)
-        out = _rounded(out, out_ptr) * tl.load(scale_ptr + kind).to(tl.float32)[:, None]
-    tl.store(out_ptr + row * width + c[None, :], out.to(out_ptr.dtype.element_ty), mask=inside)
+    for start in tl.range(tl.program_id(0) * block_r, n_rows, tl.num_programs(0) * block_r, num_stages=n_stages):
+        i = start + tl.arange(0, block_r)
+        inside, row = (i < n_rows)[:, None] & (c < width)[None, :], i.to(tl.int64)[:, None]
+        x = tl.load(x_ptr + row * x_row + c[None, :], mask=inside, other=0.0).to(tl.float32)
+        made = tl.load(first_ptr + row * first_row + c[None, :], mask=inside, other=0.0).to(tl.float32)
+        weight = first_weight
+        if doubled:
+            second = tl.load(second_ptr + row * second_row + c[None, :], mask=inside, other=0.0).to(tl.float32)
+            made = _normed(made, first_weight, eps, width, out_ptr)
+            made = _rounded(made + _normed(second, second_weight, eps, width, out_ptr), out_ptr)
+            weight = post
+        out = x + _normed(made, weight, eps, width, out_ptr)
+        if scaled:
+            kind = tl.load(kinds_ptr + i, mask=i < n_rows, other=0) if by_kind else tl.zeros((block_r,), tl.int32)
+            out = _rounded(out, out_ptr) * tl.load(scale_ptr + kind).to(tl.float32)[:, None]
+        tl.store(out_ptr + row * width + c[None, :], out.to(out_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["n"])
@@ -405,6 +426,39 @@ def _rotate_kernel(
         sin = tl.where(d < half, -1.0, 1.0)[None, :] * sin
         out = out * cos + pair * sin
     tl.store(out_ptr + i.to(tl.int64)[:, None] * width + d[None, :], out.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["n_vectors"])
+def _turn_kernel(
+    x_ptr: tl.tensor, x_row: tl.tensor, rotation_ptr: tl.tensor, q_norm_ptr: tl.tensor, k_norm_ptr: tl.tensor,
+    out_ptr: tl.tensor, n_vectors: tl.tensor, eps: tl.tensor, n_heads: tl.constexpr, n_kv_heads: tl.constexpr,
+    width: tl.constexpr, q_normed: tl.constexpr, k_normed: tl.constexpr, block_r: tl.constexpr,
+) -> None:  # fmt: skip
+    """As `_rotate_kernel` of heads of which all is rotated."""
+    half: tl.constexpr = width // 2
+    i, d = tl.program_id(0) * block_r + tl.arange(0, block_r), tl.arange(0, half)
+    row = i // (n_heads + n_kv_heads)
+    head = i - row * (n_heads + n_kv_heads)
+    is_q, inside = head < n_heads, tl.broadcast_to((i < n_vectors)[:, None], (block_r, half))
+    at = x_ptr + (row.to(tl.int64) * x_row + head * width)[:, None] + d[None, :]
+    angle = rotation_ptr + row.to(tl.int64)[:, None] * width + d[None, :]
+    cos = tl.load(angle, mask=inside, other=1.0)
+    sin = tl.load(angle + half, mask=inside, other=0.0)
+    if q_normed or k_normed:
+        first_weight = _head_weights(q_norm_ptr, k_norm_ptr, is_q, d, d < half, q_normed, k_normed, block_r, half)
+        second_weight = _head_weights(
+            q_norm_ptr, k_norm_ptr, is_q, half + d, d < half, q_normed, k_normed, block_r, half
+        )
+        tl.debug_barrier()
+    first = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    second = tl.load(at + half, mask=inside, other=0.0).to(tl.float32)
+    if q_normed or k_normed:
+        scale = tl.rsqrt(tl.sum(first * first + second * second, 1) / width + eps)
+        scale = tl.where(tl.where(is_q, q_normed, k_normed), scale, 1.0)[:, None]
+        first, second = first * scale * first_weight, second * scale * second_weight
+    out = out_ptr + i.to(tl.int64)[:, None] * width + d[None, :]
+    tl.store(out, (first * cos - second * sin).to(out_ptr.dtype.element_ty), mask=inside)
+    tl.store(out + half, (second * cos + first * sin).to(out_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit
