@@ -31,12 +31,17 @@ class Run:
 
     def rotation(self, which: int, queries: Queries) -> torch.Tensor:
         """[N, 2, R/2] float32: cosines and sines of each row's angles, times the rotary scale."""
-        whole = queries is self.stream.every
-        if (which, whole) not in self._rotations:
-            frequencies, scale = self.rotaries[which]
-            positions = self.stream.positions if whole else self.stream.positions.index_select(0, queries.rows)
-            self._rotations[which, whole] = self.ops.rotation(positions, frequencies, scale)
-        return self._rotations[which, whole]
+        every = queries is self.stream.every
+        if (which, every) not in self._rotations:
+            self._rotations[which, every] = self._rotation(which, queries, every)
+        return self._rotations[which, every]
+
+    def _rotation(self, which: int, queries: Queries, every: bool) -> torch.Tensor:
+        if not every and (which, True) in self._rotations:
+            return self._rotations[which, True].index_select(0, queries.rows)
+        frequencies, scale = self.rotaries[which]
+        positions = self.stream.positions if every else self.stream.positions.index_select(0, queries.rows)
+        return self.ops.rotation(positions, frequencies, scale)
 
     def kinds(self, scale: torch.Tensor | None, queries: Queries) -> torch.Tensor | None:
         """Which of a scale [2] multiplies each row, [N] int32: the first, or the second for rows of a canvas. None
