@@ -18,6 +18,9 @@ from import_graph import reached
 from live_server import LiveServer, live_server
 from stub_engine import StubEngine
 
+if find_spec("torch") and find_spec("triton"):
+    import triton_device  # noqa: F401 - sets how Triton runs before any test's imports bring it in
+
 from ramet.request import Method
 from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
