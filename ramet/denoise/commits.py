@@ -1,0 +1,131 @@
+"""Commits: how many tokens a sequence gains in a step, by the size of its chunk, from what steps have shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ramet.tree import BoolArray
+
+_HALF_LIFE = 1000.0  # chunks after which what one showed counts half
+_PRIOR = 0.1  # chunks for which the guess counts at first
+_WARM = 32  # chunks before the numbers are worth choosing by
+_RENEWED = 64  # steps after which the rates are solved again
+_NONE, _SOME, _ALL = range(3)  # of the masked rows before a row, how many passed
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rates:
+    """[B+1] by the size of a chunk: tokens that a sequence gains in a step, and rows that it runs, on average over its
+    blocks. Sizes 0 and 1 gain nothing: a token is a row twice, masked and then known."""
+
+    tokens: Floats
+    rows: Floats
+
+
+class Commits:
+    """Of one threshold and strategy, for blocks of `block` rows.
+
+    For the j-th masked row of a chunk it knows how often it passes where none, some or all of the masked rows before
+    it did. From that follows how many of the first m pass, and from that the steps that a block takes.
+    """
+
+    def __init__(self, block: int, half_life: float = _HALF_LIFE) -> None:
+        assert block >= 2
+        self.block = block
+        self.n_seen = 0
+        self._growth = 2 ** (1 / half_life)
+        self._weight = 1.0  # of the next chunk: later ones weigh more, instead of earlier ones less
+        guess = 0.35 * 0.8 ** np.arange(block)
+        self._visits = np.full((3, block), _PRIOR)
+        self._passes = guess * self._visits
+        self._rates: Rates | None = None
+        self._n_steps = 0
+        self._due = 1
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether it has seen enough to choose by. Before, the largest chunk shows most."""
+        return self.n_seen >= _WARM
+
+    def observe(self, passed: BoolArray) -> None:
+        """A chunk's masked rows [M] in their order, but for those behind the reply's end, if any: which were sure
+        enough. One that was accepted so that the step gains something at all has not passed."""
+        if not len(passed):
+            return
+        n, counts = len(passed), np.cumsum(passed)
+        before = counts - passed
+        kind = np.where(before == 0, _NONE, np.where(before == np.arange(n), _ALL, _SOME))
+        self._visits[kind, np.arange(n)] += self._weight
+        self._passes[kind, np.arange(n)] += self._weight * passed
+        self.n_seen += 1
+        self._weight *= self._growth
+        if self._weight > 1e12:
+            self._visits /= self._weight
+            self._passes /= self._weight
+            self._weight = 1.0
+
+    def rates(self) -> Rates:
+        """As of what was seen some steps ago at most: asked for once a step."""
+        self._n_steps += 1
+        if self._rates is None or self._n_steps >= self._due:
+            self._due = self._n_steps + min(self._n_steps, _RENEWED)
+            self._rates = solve(counted(self._passes / self._visits))
+        return self._rates
+
+
+def counted(passing: Floats) -> Floats:
+    """[B+1, B+1] how likely it is that of m masked rows k are accepted, by m and k: those that pass, or one.
+
+    passing [3, B]: how likely the j-th passes where none, some or all before it did.
+    """
+    n = passing.shape[1]
+    found = np.zeros((n + 1, n + 1))
+    found[0, 0] = 1
+    for m in range(1, n + 1):
+        passes = np.full(m, passing[_SOME, m - 1])
+        passes[-1] = passing[_ALL, m - 1]
+        passes[0] = passing[_NONE, m - 1]
+        found[m, :m] = found[m - 1, :m] * (1 - passes)
+        found[m, 1 : m + 1] += found[m - 1, :m] * passes
+    found[1:, 1] += found[1:, 0]
+    found[1:, 0] = 0
+    return found
+
+
+def solve(counts: Floats) -> Rates:
+    """What chunks of each size gain, from `counted`.
+
+    A chunk is the pending rows and then masked ones. What is accepted is pending in the step after, the last of a block
+    beside the next block's first masks. So the steps that are left follow from the masked rows M that are left and the
+    pending rows P: they are solved from the block's end to its beginning.
+    """
+    block = len(counts) - 1
+    sizes, pending = np.arange(2, block + 1)[:, None], np.arange(block + 1)
+    steps, rows = np.zeros((2, block + 1, len(sizes), block + 1))  # [M, size, P]: those left, until no row is masked
+    for left in range(1, block + 1):
+        masked = np.clip(sizes - pending, 0, left)
+        likely = counts[masked, 1 : left + 1]  # [size, P, accepted]
+        accepted = np.arange(1, left + 1)
+        for found, now in ((steps, np.ones_like(masked)), (rows, np.minimum(sizes, pending) + masked)):
+            after = found[left - accepted, :, accepted]  # [accepted, size]
+            found[left] = now + np.einsum("spk,ks->sp", likely, after)
+            found[left] = np.where(masked > 0, found[left], now + found[left][:, :1])
+    tokens, ran = np.zeros((2, block + 1))
+    for i, size in enumerate(sizes[:, 0]):
+        tokens[size], ran[size] = _settled(steps[-1, i], rows[-1, i])
+    return Rates(np.maximum.accumulate(tokens), ran)
+
+
+def _settled(steps: Floats, rows: Floats) -> tuple[float, float]:
+    """Tokens and rows a step, from the steps that a block takes and the rows that it runs, by what is pending of the
+    block before [B+1]: as much as a step gains."""
+    block, gained = len(steps) - 1, 1.0
+    for _ in range(8):
+        taken = np.interp(gained, np.arange(block + 1), steps)
+        gained = block / float(taken)
+    return gained, float(np.interp(gained, np.arange(block + 1), rows)) / float(taken)
