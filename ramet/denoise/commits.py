@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ _HALF_LIFE = 1000.0  # chunks after which what one showed counts half
 _PRIOR = 0.1  # chunks for which the guess counts at first
 _WARM = 32  # chunks before the numbers are worth choosing by
 _RENEWED = 64  # steps after which the rates are solved again
+_HEAVY = 1e12  # a weight at which all are brought down
 _NONE, _SOME, _ALL = range(3)  # of the masked rows before a row, how many passed
 
 Floats = npt.NDArray[np.float64]
@@ -52,22 +54,22 @@ class Commits:
         """Whether it has seen enough to choose by. Before, the largest chunk shows most."""
         return self.n_seen >= _WARM
 
-    def observe(self, passed: BoolArray) -> None:
-        """A chunk's masked rows [M] in their order, but for those behind the reply's end, if any: which were sure
-        enough. One that was accepted so that the step gains something at all has not passed."""
-        if not len(passed):
+    def observe(self, chunks: Sequence[BoolArray]) -> None:
+        """Of the chunks of a step the masked rows [M] of each in their order, but for those behind the reply's end: which
+        were sure enough. One that was accepted so that the step gains something at all has not passed."""
+        sizes = np.array([len(chunk) for chunk in chunks if len(chunk)])
+        if not len(sizes):
             return
-        n, counts = len(passed), np.cumsum(passed)
-        before = counts - passed
-        kind = np.where(before == 0, _NONE, np.where(before == np.arange(n), _ALL, _SOME))
-        self._visits[kind, np.arange(n)] += self._weight
-        self._passes[kind, np.arange(n)] += self._weight * passed
-        self.n_seen += 1
-        self._weight *= self._growth
-        if self._weight > 1e12:
-            self._visits /= self._weight
-            self._passes /= self._weight
-            self._weight = 1.0
+        passed = np.concatenate(chunks).astype(np.int64)
+        starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+        at = np.arange(len(passed)) - starts
+        above = np.cumsum(passed) - passed
+        before = above - above[starts]
+        kind = np.where(before == 0, _NONE, np.where(before == at, _ALL, _SOME))
+        np.add.at(self._visits, (kind, at), self._weight)
+        np.add.at(self._passes, (kind, at), self._weight * passed)
+        self.n_seen += len(sizes)
+        self._age(len(sizes))
 
     def rates(self) -> Rates:
         """As of what was seen some steps ago at most: asked for once a step."""
@@ -76,6 +78,13 @@ class Commits:
             self._due = self._n_steps + min(self._n_steps, _RENEWED)
             self._rates = solve(counted(self._passes / self._visits))
         return self._rates
+
+    def _age(self, n_chunks: int) -> None:
+        self._weight *= self._growth**n_chunks
+        if self._weight > _HEAVY:
+            self._visits /= self._weight
+            self._passes /= self._weight
+            self._weight = 1.0
 
 
 def counted(passing: Floats) -> Floats:

@@ -95,12 +95,17 @@ class Auto:
         return int(self._sizes[self._last])
 
     def scores(self, demands: Sequence[Demand], n_other: int = 0) -> Floats:
-        """[C] tokens a second with each of the sizes."""
+        """[C] tokens a second with each of the sizes.
+
+        A sequence with fewer rows than a size gains what chunks of those rows gain. Were it to count as one that
+        has them all, steps with few rows left, which are cheap, would seem worth larger chunks.
+        """
         tokens, rows = np.zeros(len(self._sizes)), np.full(len(self._sizes), float(n_other))
         for demand in demands:
             assert demand.rates is not None
-            tokens += len(demand.uncached) * demand.rates.tokens[self._sizes]
-            rows += np.minimum(demand.uncached[:, None], self._sizes).sum(0)
+            run = np.minimum(demand.uncached[:, None], self._sizes)
+            tokens += demand.rates.tokens[run].sum(0)
+            rows += run.sum(0)
         found: Floats = tokens / self._seconds(rows)
         return found
 
