@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ _HEAVY = 1e12  # a weight at which all are brought down
 _NONE, _SOME, _ALL = range(3)  # of the masked rows before a row, how many passed
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,31 +111,35 @@ def solve(counts: Floats) -> Rates:
     """What chunks of each size gain, from `counted`.
 
     A chunk is the pending rows and then masked ones. What is accepted is pending in the step after, the last of a block
-    beside the next block's first masks. So the steps that are left follow from the masked rows M that are left and the
-    pending rows P: they are solved from the block's end to its beginning.
+    beside the next block's first masks. So what a block takes follows from what is pending as it begins, and that from
+    how the block before ended, which hardly depends on how it began.
     """
     block = len(counts) - 1
     sizes, pending = np.arange(2, block + 1)[:, None], np.arange(block + 1)
-    steps, rows = np.zeros((2, block + 1, len(sizes), block + 1))  # [M, size, P]: those left, until no row is masked
+
+    def cost(masked: Ints) -> Floats:
+        return np.stack((np.ones(masked.shape), np.minimum(sizes, pending) + masked))
+
+    taken = _walk(counts, sizes, cost, np.zeros((2, *np.broadcast_shapes(sizes.shape, pending.shape))))
+    steps, rows = _walk(counts, sizes, np.zeros_like, taken)[:, :, 0]
+    found = np.zeros((2, block + 1))
+    found[:, 2:] = block / steps, rows / steps
+    return Rates(np.maximum.accumulate(found[0]), found[1])
+
+
+def _walk(counts: Floats, sizes: Ints, cost: Callable[[Ints], Floats], end: Floats) -> Floats:
+    """[Q, C, B+1] what is summed up over a block's steps, by the size of chunks [C, 1] and what is pending as it begins:
+    the cost of steps with so many masked rows [C, B+1], and in the end [Q, C, B+1], by what the last one leaves pending."""
+    block = len(counts) - 1
+    pending = np.arange(block + 1)
+    places = np.arange(len(sizes))[:, None]
+    found = np.zeros((block + 1, *end.shape))  # by the rows that are still masked
+    found[0] = end
     for left in range(1, block + 1):
-        masked = np.clip(sizes - pending, 0, left)
-        likely = counts[masked, 1 : left + 1]  # [size, P, accepted]
         accepted = np.arange(1, left + 1)
-        for found, now in ((steps, np.ones_like(masked)), (rows, np.minimum(sizes, pending) + masked)):
-            after = found[left - accepted, :, accepted]  # [accepted, size]
-            found[left] = now + np.einsum("spk,ks->sp", likely, after)
-            found[left] = np.where(masked > 0, found[left], now + found[left][:, :1])
-    tokens, ran = np.zeros((2, block + 1))
-    for i, size in enumerate(sizes[:, 0]):
-        tokens[size], ran[size] = _settled(steps[-1, i], rows[-1, i])
-    return Rates(np.maximum.accumulate(tokens), ran)
-
-
-def _settled(steps: Floats, rows: Floats) -> tuple[float, float]:
-    """Tokens and rows a step, from the steps that a block takes and the rows that it runs, by what is pending of the
-    block before [B+1]: as much as a step gains."""
-    block, gained = len(steps) - 1, 1.0
-    for _ in range(8):
-        taken = np.interp(gained, np.arange(block + 1), steps)
-        gained = block / float(taken)
-    return gained, float(np.interp(gained, np.arange(block + 1), rows)) / float(taken)
+        after = found[left - accepted, :, :, accepted]  # [accepted, Q, C]
+        expected = np.tensordot(counts[: left + 1, 1 : left + 1], after, 1)  # by the masked rows that run
+        masked = np.clip(sizes - pending, 0, left)
+        found[left] = np.moveaxis(expected[masked, :, places], -1, 0) + cost(masked)
+        found[left] = np.where(masked > 0, found[left], cost(masked) + found[left][..., :1])
+    return found[block]
