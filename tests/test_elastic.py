@@ -33,9 +33,7 @@ def test_the_more_sequences_the_smaller() -> None:
 def test_it_is_the_best_of_all() -> None:
     rng = np.random.default_rng(0)
     for _ in range(30):
-        demands = [
-            Demand(rng.integers(1, 40, rng.integers(1, 60)).astype(np.int32), rates) for rates in (RATES, HARD)
-        ]
+        demands = [Demand(rng.integers(1, 40, rng.integers(1, 60)).astype(np.int32), rates) for rates in (RATES, HARD)]
         n_other = int(rng.integers(0, 500))
         size = Auto(step, BLOCK).choose(demands, n_other)
 

@@ -50,7 +50,9 @@ DATASETS = (
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The j-th masked row, from 0, passes with probability first * decay ** j; with probability `runs` all do."""
+    """The j-th masked row, from 0, passes with probability first * decay ** j. With probability `runs` a step begins
+    a run, in which all pass: one that is `lasting` goes on to the block's end, for what is sure stays sure, in
+    however many chunks it is taken. Of whole blocks both kinds are the same."""
 
     first: float
     runs: float
@@ -59,27 +61,26 @@ class Curve:
 
     def passing(self, block: int = _BLOCK) -> Floats:
         """[block] of steps that are no runs."""
-        found: Floats = self.first * self.decay ** np.arange(block)
-        return found
+        return np.array([self.first * self.decay**j for j in range(block)])
 
     def step(self, block: int = _BLOCK) -> tuple[float, float]:
         """Mean and standard deviation of what a step commits, of the steps that take whole blocks to their end."""
         counts = (1 - self.runs) * counted(np.tile(self.passing(block), (3, 1)))
         counts[np.arange(block + 1), np.arange(block + 1)] += self.runs
-        reached, n_steps, squares = np.zeros(block + 1), 0.0, 0.0  # how often a step begins with so many masked rows
+        counts_squared = counts @ np.arange(block + 1) ** 2.0
+        reached = np.zeros(block + 1)  # how often a step begins with so many masked rows
         reached[block] = 1.0
         for left in range(block, 0, -1):
-            n_steps += reached[left]
-            squares += reached[left] * (counts[left] @ np.arange(block + 1) ** 2)
-            reached[left::-1] += reached[left] * counts[left, : left + 1] * (np.arange(left + 1) > 0)
-        mean = block / n_steps
-        return mean, float(np.sqrt(max(squares / n_steps - mean**2, 0)))
+            reached[:left] += reached[left] * counts[left, left:0:-1]
+        n_steps = float(reached[1:].sum())
+        mean, squares = block / n_steps, float(reached[1:] @ counts_squared[1:]) / n_steps
+        return mean, max(squares - mean**2, 0.0) ** 0.5
 
 
 @cache
 def fitted(mean: float, deviation: float | None = None, block: int = _BLOCK) -> Curve:
-    """The curve of which a step of whole blocks commits that much. Without a deviation it has no runs; the nearest, where
-    none reaches it."""
+    """The curve of which a step of whole blocks commits that much. Without a deviation it has no runs; the nearest,
+    where none reaches it."""
     if deviation is None:
         return _of_mean(mean, 0.0, block)
     low, high = 0.0, 1.0

@@ -6,14 +6,14 @@ does, in arrays of all sequences at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from ramet.bench.commit_curves import Curve, Dataset
+from ramet.bench.commit_curves import Curve
 from ramet.denoise.commits import Commits
 from ramet.denoise.elastic import ChunkSizes, Demand
 from ramet.tree import BoolArray
@@ -28,8 +28,8 @@ _MASKED, _PENDING, _CACHED = range(3)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stepped:
-    """What a step did, by sequence [R]: rows that ran, tokens gained, and whether the reply is complete. `passed`: which
-    of the masked rows of each were sure enough, for Commits."""
+    """What a step did, by sequence [R]: rows that ran, tokens gained, and whether the reply is complete. `passed`:
+    which of the masked rows of each were sure enough, for Commits."""
 
     rows: Ints
     gained: Ints
@@ -38,7 +38,8 @@ class Stepped:
 
 
 class Sequences:
-    """Replies under way, each in a block [R, B]; `rest` [R] are tokens that a reply still has from its block's start."""
+    """Replies under way, each in a block [R, B]; `rest` [R] are tokens that a reply still has from its block's
+    start."""
 
     def __init__(self, curve: Curve, block: int, rng: np.random.Generator) -> None:
         self._curve, self._block, self._rng = curve, block, rng
@@ -65,7 +66,8 @@ class Sequences:
 
     def uncached(self) -> Ints:
         """[R] rows that could run."""
-        return self._carried + ((self._states != _CACHED) & self._wanted()).sum(1)
+        found: Ints = self._carried + ((self._states != _CACHED) & self._wanted()).sum(1)
+        return found
 
     def next_token(self) -> Stepped:
         """A token each."""
@@ -129,7 +131,8 @@ class Sequences:
     def _ended(self) -> BoolArray:
         """[R]: nothing up to the reply's end is masked."""
         inside = np.arange(self._block) < self._rest[:, None]
-        return (self._rest <= self._block) & ~((self._states == _MASKED) & inside).any(1)
+        found: BoolArray = (self._rest <= self._block) & ~((self._states == _MASKED) & inside).any(1)
+        return found
 
     def _open(self, which: BoolArray) -> None:
         """The next block."""
@@ -168,42 +171,3 @@ class Decoder:
         stepped = self.sequences.chunks(size)
         self._commits.observe(stepped.passed)
         return stepped
-
-
-@dataclass(frozen=True, slots=True)
-class Throughput:
-    """Of decoding alone at one batch: tokens a second, tokens a sequence gains in a step, rows a step, and the mean size
-    of chunks."""
-
-    tokens_s: float
-    tokens_step: float
-    rows: float
-    size: float
-
-
-def throughput(
-    dataset: Dataset, mode: Mode, seconds: Seconds, *, batch: int, n_steps: int, seed: int = 0, block: int = 32,
-    curve: Curve | None = None,
-) -> Throughput:  # fmt: skip
-    """Of `batch` replies at all times, each followed by another. The first third of the steps is not counted."""
-    rng = np.random.default_rng(seed)
-    sequences = Sequences(curve or dataset.curve(), block, rng)
-    sequences.add(lengths(*dataset.reply, batch, rng))
-    decoder = Decoder(sequences, mode, seconds, block)
-    tokens = rows = time = 0.0
-    for n in range(n_steps):
-        stepped, took = decoder.step()
-        if n >= n_steps // 3:
-            tokens, rows, time = tokens + stepped.gained.sum(), rows + stepped.rows.sum(), time + took
-        sequences.drop(stepped.ended)
-        sequences.add(lengths(*dataset.reply, int(stepped.ended.sum()), rng))
-    counted = n_steps - n_steps // 3
-    size = float(np.mean(decoder.sizes[-counted:])) if decoder.sizes else float("nan")
-    return Throughput(tokens / time, tokens / counted / batch, rows / counted, size)
-
-
-def lengths(mean: float, deviation: float, n: int, rng: np.random.Generator) -> Ints:
-    """[n] from 1 on, as log-normal numbers of that mean and standard deviation."""
-    spread = np.log1p((deviation / mean) ** 2)
-    found: Ints = np.maximum(rng.lognormal(np.log(mean) - spread / 2, np.sqrt(spread), n).round(), 1).astype(np.int64)
-    return found

@@ -26,9 +26,9 @@ class Blocks:
     """The live blocks of one reply: one, or two where rows of a block run beside those of the next.
 
     The prompt's whole blocks [0, n_prefix) are to be in pages before the first step: their rows see each other as a
-    segment's with this block do. A token of `eos` ends the reply and is its last; behind it, or behind `max_tokens`, nothing
-    is run any more. With the mode "block" each step runs a block whole and keeps nothing of it, until all of it is
-    known and one more keeps it: the way of other engines, and what chunks are compared with.
+    segment's with this block do. A token of `eos` ends the reply and is its last; behind it, or behind `max_tokens`,
+    nothing is run any more. With the mode "block" each step runs a block whole and keeps nothing of it, until all of
+    it is known and one more keeps it: the way of other engines, and what chunks are compared with.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class Blocks:
         return found
 
     def take(self, chunk: Chunk, tokens: IntArray, accepted: BoolArray) -> list[int]:
-        """A step's outcome: what was drawn for the rows that were read [M], and which of them keep it. Returns the reply's
-        tokens that have become known without a gap."""
+        """A step's outcome: what was drawn for the rows that were read [M], and which of them keep it. Returns the
+        reply's tokens that have become known without a gap."""
         assert self.finish is None
         assert len(tokens) == len(accepted) == len(chunk.read)
         rows = chunk.positions - self._start
@@ -150,11 +150,12 @@ class Blocks:
         rows = rows[states[: len(rows)] != _CACHED]
         order = np.lexsort((rows, states[rows] == _MASKED, rows // self._block))
         of_prompt = np.count_nonzero(self._start + rows < self._n_prompt)
-        return rows[order][: size + of_prompt].astype(np.int32)
+        run: IntArray = rows[order][: size + of_prompt].astype(np.int32)
+        return run
 
     def _n_kept(self, masked: BoolArray) -> int:
-        """The pending rows in front of the masked ones; those behind saw masks of an earlier block. Of a block that runs
-        whole, all or none."""
+        """The pending rows in front of the masked ones; those behind saw masks of an earlier block. Of a block that
+        runs whole, all or none."""
         n = int(masked.argmax()) if masked.any() else len(masked)
         return n if self._mode == "chunk" or n == len(masked) else 0
 
@@ -171,7 +172,7 @@ class Blocks:
         begin = self._told - self._start
         gaps = np.flatnonzero(self._states[begin:] == _MASKED)
         n = int(gaps[0]) if len(gaps) else len(self._states) - begin
-        known = self._tokens[begin : min(begin + n, self._end - self._start)].tolist()
+        known: list[int] = self._tokens[begin : min(begin + n, self._end - self._start)].tolist()
         self._told += len(known)
         if self._told == self._end:
             self.finish = "stop" if known[-1] in self._eos else "length"

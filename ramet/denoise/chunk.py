@@ -11,11 +11,11 @@ from ramet.tree import IntArray
 class Chunk:
     """Rows to be run, by block.
 
-    tokens, positions [N]: a masked row holds the mask's id. Every row sees the `n_context` rows that the reply's path has
-    in pages, and of the chunk the rows whose ``position // block`` is not greater than its own, as a segment's rows do.
-    Since blocks ascend, those are the chunk's first ones. The keys of the first n_kept rows go behind the path's, in this
-    order: a path's rows are ordered by when they were committed, block by block, and keys carry their positions.
-    `read` [M] are the rows that are masked, ascending in position.
+    tokens, positions [N]: a masked row holds the mask's id. Every row sees the `n_context` rows that the reply's path
+    has in pages, and of the chunk the rows whose ``position // block`` is not greater than its own, as a segment's
+    rows do. Since blocks ascend, those are the chunk's first ones. The keys of the first n_kept rows go behind the
+    path's, in this order: a path's rows are ordered by when they were committed, block by block, and keys carry their
+    positions. `read` [M] are the rows that are masked, ascending in position.
     """
 
     tokens: IntArray

@@ -56,8 +56,8 @@ class Commits:
         return self.n_seen >= _WARM
 
     def observe(self, chunks: Sequence[BoolArray]) -> None:
-        """Of the chunks of a step the masked rows [M] of each in their order, but for those behind the reply's end: which
-        were sure enough. One that was accepted so that the step gains something at all has not passed."""
+        """Of the chunks of a step the masked rows [M] of each in their order, but for those behind the reply's end:
+        which were sure enough. One that was accepted so that the step gains something at all has not passed."""
         sizes = np.array([len(chunk) for chunk in chunks if len(chunk)])
         if not len(sizes):
             return
@@ -128,8 +128,9 @@ def solve(counts: Floats) -> Rates:
 
 
 def _walk(counts: Floats, sizes: Ints, cost: Callable[[Ints], Floats], end: Floats) -> Floats:
-    """[Q, C, B+1] what is summed up over a block's steps, by the size of chunks [C, 1] and what is pending as it begins:
-    the cost of steps with so many masked rows [C, B+1], and in the end [Q, C, B+1], by what the last one leaves pending."""
+    """[Q, C, B+1] what is summed up over a block's steps, by the size of chunks [C, 1] and what is pending as it
+    begins: the cost of steps with so many masked rows [C, B+1], and in the end [Q, C, B+1], by what the last one
+    leaves pending."""
     block = len(counts) - 1
     pending = np.arange(block + 1)
     places = np.arange(len(sizes))[:, None]
@@ -142,4 +143,5 @@ def _walk(counts: Floats, sizes: Ints, cost: Callable[[Ints], Floats], end: Floa
         masked = np.clip(sizes - pending, 0, left)
         found[left] = np.moveaxis(expected[masked, :, places], -1, 0) + cost(masked)
         found[left] = np.where(masked > 0, found[left], cost(masked) + found[left][..., :1])
-    return found[block]
+    summed: Floats = found[block]
+    return summed

@@ -76,9 +76,7 @@ class Auto:
     """The size that gains the most tokens a second, of `sizes` (None: all from MIN_SIZE to the block); the smaller one
     of equals. The size in use stays while no other gains more than `damping` above it."""
 
-    def __init__(
-        self, seconds: Seconds, block: int, sizes: Sequence[int] | None = None, damping: float = 0.0
-    ) -> None:
+    def __init__(self, seconds: Seconds, block: int, sizes: Sequence[int] | None = None, damping: float = 0.0) -> None:
         self._seconds, self._damping = seconds, damping
         self._sizes = np.arange(MIN_SIZE, block + 1) if sizes is None else np.unique(sizes)
         for size in self._sizes.tolist():
@@ -111,7 +109,8 @@ class Auto:
 
 
 def chunk_sizes(told: str, block: int, seconds: Seconds | None, tiers: str | None = None) -> ChunkSizes:
-    """Of what the settings say: "auto", for which `seconds` is needed, or a number; or of tiers. Raises InvalidRequest."""
+    """Of what the settings say: "auto", for which `seconds` is needed, or a number; or of tiers. Raises
+    InvalidRequest."""
     if tiers is not None:
         return Tiers.parse(tiers, block)
     if told == "auto":

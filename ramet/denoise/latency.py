@@ -38,8 +38,8 @@ class Latency:
     """Three pieces, each as steep as the one before or steeper, which meet at `knots` (rows): while weights are what
     takes time, while products begin to, and where they do.
 
-    `base` seconds without rows, then `slopes` seconds a row, and `per_key` seconds for each key in pages. `error` is the
-    mean relative error at numbers of rows that the fit was not told, of those between the least and the most.
+    `base` seconds without rows, then `slopes` seconds a row, and `per_key` seconds for each key in pages. `error` is
+    the mean relative error at numbers of rows that the fit was not told, of those between the least and the most.
     """
 
     knots: tuple[float, float]

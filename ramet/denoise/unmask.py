@@ -46,7 +46,8 @@ class Unmasking:
 
     def quota(self, step: int) -> int:
         """Rows that a block's step, from 0, is to accept at least: all steps alike, the first ones one more where it
-        does not come out even. A block that takes more steps, in chunks that hold fewer rows, goes on as in its last."""
+        does not come out even. A block that takes more steps, in chunks that hold fewer rows, goes on as in its
+        last."""
         steps = self.steps or self.block
         each, more = divmod(self.block, steps)
         return each + (min(step, steps - 1) < more)
