@@ -252,6 +252,12 @@ def test_numbers_are_of_a_position_and_a_step_of_its_block() -> None:
     wide, narrow = drawn([4, 4, 4]), drawn([4, 2, 2])
     assert wide[0] == narrow[0]
     assert wide[1][4] == narrow[1][4] == float(noise.uniforms(1, 0, 4)[0])
+    blocks = Blocks(np.zeros(8, np.int32), block=4, mask=MASK, max_tokens=20)
+    for step in range(3):
+        chunk = blocks.chunk(2)
+        assert blocks.step == step
+        np.testing.assert_array_equal(blocks.uniforms(noise, chunk), noise.uniforms(2, step, 4)[:2])
+        take(blocks, chunk, [1, 1], [0, 0])
     assert len({value for each in wide for value in each.values()}) == sum(map(len, wide))
 
 

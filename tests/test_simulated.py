@@ -24,29 +24,36 @@ def seconds(rows: np.ndarray) -> np.ndarray:
 class Lucky(Sequences):
     """A row passes by its position, and by how many masked rows come before it."""
 
+    pattern = (5, 3, 3)
+
     def _accept(self, masked: BoolArray) -> tuple[BoolArray, BoolArray]:
-        passed = masked & np.array([[lucky(i, j) for i, j in enumerate(np.cumsum(row) - 1)] for row in masked])
+        passed = masked & np.array(
+            [[lucky(self.pattern, i, j) for i, j in enumerate(np.cumsum(row) - 1)] for row in masked]
+        )
         accepted = passed.copy()
         forced = masked.any(1) & ~passed.any(1)
         accepted[forced, masked[forced].argmax(1)] = True
         return accepted, passed
 
 
-def lucky(place: int, number: int) -> bool:
-    return (place * 5 + number * 3) % 7 < 3
+def lucky(pattern: tuple[int, int, int], place: int, number: int) -> bool:
+    of_place, of_number, most = pattern
+    return (place * of_place + number * of_number) % 7 < most
 
 
 @pytest.mark.parametrize("n_tokens", [1, 3, 8, 9, 23, 32])
 @pytest.mark.parametrize("size", [2, 3, 5, 8])
-def test_a_sequence_does_what_blocks_do(n_tokens: int, size: int) -> None:
+@pytest.mark.parametrize("pattern", [(5, 3, 3), (6, 0, 5), (6, 1, 4), (1, 6, 5), (0, 0, 7), (0, 0, 0)])
+def test_a_sequence_does_what_blocks_do(n_tokens: int, size: int, pattern: tuple[int, int, int]) -> None:
     sequences = Lucky(Curve(0, 0), BLOCK, np.random.default_rng(0))
+    sequences.pattern = pattern
     sequences.add(np.array([n_tokens]))
     blocks = Blocks(np.zeros(0, np.int32), block=BLOCK, mask=MASK, max_tokens=999, eos=[EOS])
     while blocks.finish is None:
         assert sequences.uncached()[0] == blocks.n_uncached()
         chunk = blocks.chunk(size)
         positions = chunk.positions[chunk.read]
-        accepted = np.array([lucky(at % BLOCK, j) for j, at in enumerate(positions.tolist())], np.bool_)
+        accepted = np.array([lucky(pattern, at % BLOCK, j) for j, at in enumerate(positions.tolist())], np.bool_)
         passed = accepted.copy()
         accepted[:1] |= not accepted.any()
         blocks.take(chunk, np.where(positions == n_tokens - 1, EOS, 1).astype(np.int32), accepted)
@@ -55,6 +62,15 @@ def test_a_sequence_does_what_blocks_do(n_tokens: int, size: int) -> None:
         assert stepped.gained.tolist() == [(positions[accepted] < n_tokens).sum()]
         assert stepped.passed[0].tolist() == passed[positions < n_tokens].tolist()
         assert stepped.ended.tolist() == [blocks.finish is not None]
+
+
+def test_a_run_lasts_to_the_end_of_its_block() -> None:
+    def gained(*, lasting: bool) -> float:
+        sequences = Sequences(Curve(0.0, 0.05, lasting=lasting), 32, np.random.default_rng(3))
+        sequences.add(np.full(100, 1 << 40))
+        return float(np.mean([sequences.chunks(8).gained.mean() for _ in range(150)]))
+
+    assert gained(lasting=True) > 1.2 * gained(lasting=False)
 
 
 @pytest.mark.parametrize("mode", [Fixed(4), "block", "next"])

@@ -34,10 +34,10 @@ def test_static_takes_the_surest_and_of_equals_the_leftmost() -> None:
 
 
 def test_entropies_add_up_below_the_bound() -> None:
-    entropy = np.array([0.3, 0.1, 0.05, 2.0, 0.1], np.float32)
-    assert np.flatnonzero(entropy_bounded(entropy, 0.3)).tolist() == [1, 2, 4]
-    assert np.flatnonzero(entropy_bounded(entropy, 0.25)).tolist() == [1, 2]
-    assert not entropy_bounded(entropy, 0.05).any(), "below, not at"
+    entropy = np.array([0.5, 0.25, 0.125, 2.0, 0.25], np.float32)
+    assert np.flatnonzero(entropy_bounded(entropy, 0.7)).tolist() == [1, 2, 4]
+    assert np.flatnonzero(entropy_bounded(entropy, 0.5)).tolist() == [1, 2]
+    assert not entropy_bounded(entropy, 0.125).any(), "below, not at"
 
 
 def test_one_is_forced() -> None:

@@ -48,9 +48,8 @@ class Unmasking:
         """Rows that a block's step, from 0, is to accept at least: all steps alike, the first ones one more where it
         does not come out even. A block that takes more steps, in chunks that hold fewer rows, goes on as in its
         last."""
-        steps = self.steps or self.block
-        each, more = divmod(self.block, steps)
-        return each + (min(step, steps - 1) < more)
+        each, more = divmod(self.block, self.steps or self.block)
+        return each + (step < more)
 
     def passed(self, confidence: FloatArray, entropy: FloatArray, step: int) -> BoolArray:
         """Of a chunk's masked rows [M], in the order of their positions, those that pass; there may be none."""
