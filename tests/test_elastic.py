@@ -37,12 +37,17 @@ def test_it_is_the_best_of_all() -> None:
         n_other = int(rng.integers(0, 500))
         size = Auto(step, BLOCK).choose(demands, n_other)
 
-        def score(c: int, demands: list[Demand] = demands, n_other: int = n_other) -> float:
+        def outlook(c: int, demands: list[Demand] = demands) -> tuple[float, float]:
             runs = [(min(int(u), c), d.rates) for d in demands for u in d.uncached]
-            tokens = sum(rates.tokens[rows] for rows, rates in runs if rates is not None)
-            return float(tokens / step(np.array(float(n_other + sum(rows for rows, _ in runs)))))
+            return sum(rates.tokens[rows] for rows, rates in runs if rates), float(sum(rows for rows, _ in runs))
 
-        assert score(size) == pytest.approx(max(map(score, range(2, BLOCK + 1))))
+        def time(rows: float) -> float:
+            return float(step(np.array(rows)))
+
+        each = {c: outlook(c) for c in range(2, BLOCK + 1)}
+        rate = max(tokens / time(rows) for tokens, rows in each.values())
+        worth = {c: tokens - rate * time(rows + n_other) for c, (tokens, rows) in each.items()}
+        assert worth[size] == pytest.approx(max(worth.values()))
 
 
 def test_of_equals_the_smaller() -> None:
@@ -51,9 +56,23 @@ def test_of_equals_the_smaller() -> None:
     assert Auto(np.ones_like, BLOCK).choose(demand(3, rates=flat)) == 7
 
 
-def test_other_rows_of_the_round_count() -> None:
+def test_other_rows_make_chunks_dearer_where_each_row_costs() -> None:
     auto = Auto(step, BLOCK)
-    assert auto.choose(demand(16), n_other=400) != auto.choose(demand(16))
+    alone = auto.choose(demand(8))
+    assert auto.choose(demand(8), n_other=1000) < alone
+    assert auto.choose(demand(8)) == alone
+    flat = Auto(lambda rows: np.full(rows.shape, 5e-3), BLOCK)
+    assert flat.choose(demand(8)) == flat.choose(demand(8), n_other=1000) == BLOCK
+
+
+def test_the_time_of_other_rows_is_no_reason_for_larger_chunks() -> None:
+    """However long the prompts of a round take."""
+    auto = Auto(step, BLOCK)
+    auto.choose(demand(128))
+    sizes = {auto.choose(demand(128), n_other) for n_other in (300, 3000, 30000)}
+    assert sizes == {2}
+    rows = 30000 + 128 * np.arange(2, BLOCK + 1)
+    assert (RATES.tokens[2:] / step(rows)).argmax() > 4, "by tokens and seconds of that round alone"
 
 
 def test_until_anything_is_known_the_largest() -> None:
@@ -75,7 +94,10 @@ def test_damping_keeps_the_size_in_use() -> None:
 
 
 def test_nothing_to_decode() -> None:
-    assert Auto(step, BLOCK).choose([]) == 2
+    assert Auto(step, BLOCK).choose([]) == BLOCK
+    auto = Auto(step, BLOCK)
+    rounds = (([], 500), (demand(256), 0), ([], 0), (demand(256), 900))
+    assert [auto.choose(demands, n_other) for demands, n_other in rounds] == [BLOCK, 2, BLOCK, 2]
 
 
 def test_a_number_is_that_number() -> None:

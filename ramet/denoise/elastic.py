@@ -74,7 +74,11 @@ class Tiers:
 
 class Auto:
     """The size that gains the most tokens a second, of `sizes` (None: all from MIN_SIZE to the block); the smaller one
-    of equals. The size in use stays while no other gains more than `damping` above it."""
+    of equals. The size in use stays while no other gains `damping` of its tokens more.
+
+    In a round that has other rows, their time is no reason for larger chunks: it passes whatever the size is. There a
+    size is worth its tokens, less what its time would gain in rounds without them.
+    """
 
     def __init__(self, seconds: Seconds, block: int, sizes: Sequence[int] | None = None, damping: float = 0.0) -> None:
         self._seconds, self._damping = seconds, damping
@@ -84,28 +88,29 @@ class Auto:
         self._last = -1  # which was chosen
 
     def choose(self, demands: Sequence[Demand], n_other: int = 0) -> int:
-        if any(demand.rates is None for demand in demands):
+        if not demands or any(demand.rates is None for demand in demands):
             return int(self._sizes[-1])
-        scores = self.scores(demands, n_other)
-        best = int(scores.argmax())
-        if self._last < 0 or scores[best] > (1 + self._damping) * scores[self._last]:
+        tokens, rows = self._outlook(demands)
+        rate = float((tokens / self._seconds(rows)).max())
+        worth = tokens - rate * self._seconds(rows + n_other)
+        best = int(worth.argmax())
+        if self._last < 0 or worth[best] - worth[self._last] > self._damping * tokens[best]:
             self._last = best
         return int(self._sizes[self._last])
 
-    def scores(self, demands: Sequence[Demand], n_other: int = 0) -> Floats:
-        """[C] tokens a second with each of the sizes.
+    def _outlook(self, demands: Sequence[Demand]) -> tuple[Floats, Floats]:
+        """[C] tokens and rows with each of the sizes.
 
         A sequence with fewer rows than a size gains what chunks of those rows gain. Were it to count as one that
         has them all, steps with few rows left, which are cheap, would seem worth larger chunks.
         """
-        tokens, rows = np.zeros(len(self._sizes)), np.full(len(self._sizes), float(n_other))
+        tokens, rows = np.zeros((2, len(self._sizes)))
         for demand in demands:
             assert demand.rates is not None
             run = np.minimum(demand.uncached[:, None], self._sizes)
             tokens += demand.rates.tokens[run].sum(0)
             rows += run.sum(0)
-        found: Floats = tokens / self._seconds(rows)
-        return found
+        return tokens, rows
 
 
 def chunk_sizes(told: str, block: int, seconds: Seconds | None, tiers: str | None = None) -> ChunkSizes:
