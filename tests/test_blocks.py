@@ -43,6 +43,7 @@ class Model:
     def run(self, chunk: Chunk) -> tuple[IntArray, FloatArray]:
         rows = list(zip(chunk.positions.tolist(), chunk.tokens.tolist(), strict=True))
         assert chunk.n_context == len(self.path)
+        assert (np.diff(chunk.positions // self.block) >= 0).all()
         context = frozenset(self.path)
         assert len({at for at, _ in [*self.path, *rows]}) == len(self.path) + len(rows), "a position is run and kept"
         assert all(at // self.block <= rows[0][0] // self.block for at, _ in self.path)

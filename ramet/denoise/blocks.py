@@ -7,6 +7,7 @@ pending. Blocks are counted from position 0 of the prompt.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection
 from typing import Literal
 
@@ -16,8 +17,6 @@ from ramet.denoise.chunk import Chunk
 from ramet.denoise.noise import Noise
 from ramet.generation import Finish
 from ramet.tree import BoolArray, FloatArray, IntArray
-
-_MASKED, _PENDING, _CACHED = range(3)
 
 Mode = Literal["chunk", "block"]
 
@@ -44,24 +43,18 @@ class Blocks:
         assert block >= 2
         assert max_tokens >= 1
         self.n_prefix = len(prompt) // block * block
+        self.n_context = self.n_prefix  # rows of the reply's path: the prompt's whole blocks, and what is cached
         self.n_steps = 0
         self.finish: Finish | None = None
-        self._block, self._mask, self._mode = block, mask, mode
-        self._eos = np.array(sorted(eos), np.int32)
-        self._n_prompt = len(prompt)
+        self._block, self._mask, self._mode, self._eos = block, mask, mode, frozenset(eos)
+        self._n_prompt = self._told = len(prompt)  # up to _told, what was accepted has been returned
         self._end = len(prompt) + max_tokens  # behind the last position that the reply may have
-        self._told = len(prompt)  # up to here what was accepted has been returned
         self._start = self.n_prefix  # of the first live block
-        self._tokens = np.full(block, mask, np.int32)
-        self._states = np.full(block, _MASKED, np.int8)
-        self._steps = [0]  # that each live block has taken part in
-        tail = prompt[self.n_prefix :]
-        self._tokens[: len(tail)], self._states[: len(tail)] = tail, _PENDING
-
-    @property
-    def n_context(self) -> int:
-        """Rows of the reply's path: the prompt's whole blocks, and what is cached."""
-        return self._start + int(np.count_nonzero(self._states == _CACHED))
+        self._tokens: list[int] = prompt[self.n_prefix :].tolist()  # of the live blocks
+        self._pending = list(range(self.n_prefix, len(prompt)))  # positions, ascending
+        self._masked = list[int]()  # positions, ascending; with chunks none behind the end
+        self._steps = list[int]()  # that each live block has taken part in
+        self._open()
 
     @property
     def step(self) -> int:
@@ -69,8 +62,11 @@ class Blocks:
         return self._steps[-1] if self._is_decided else self._steps[0]
 
     def n_uncached(self, *, ahead: bool = False) -> int:
-        """Rows that the largest chunk would have."""
-        return len(self._rows(len(self._states) + self._block, ahead)) + self._n_next(ahead)
+        """Rows that the largest chunk would have, and as many as are still to come of the end of the prompt."""
+        if self._mode == "block":
+            return self._block
+        pending, masked = self._reached(ahead)
+        return len(pending) + len(masked) + self._n_next(ahead)
 
     def chunk(self, size: int, *, ahead: bool = False) -> Chunk:
         """The step that is due: the pending rows, then the leftmost masked ones, `size` in all.
@@ -83,15 +79,15 @@ class Blocks:
         assert not ahead or size == self._block
         if self._n_next(ahead):
             self._open()
-        rows = self._rows(size, ahead)
-        masked = self._states[rows] == _MASKED
+        rows, n_kept = self._whole() if self._mode == "block" else self._rows(size, ahead)
+        masked = set(self._masked)
         return Chunk(
-            tokens=self._tokens[rows],
-            positions=(self._start + rows).astype(np.int32),
+            tokens=np.array([self._tokens[at - self._start] for at in rows], np.int32),
+            positions=np.array(rows, np.int32),
             block=self._block,
             n_context=self.n_context,
-            n_kept=self._n_kept(masked),
-            read=np.flatnonzero(masked).astype(np.int32),
+            n_kept=n_kept,
+            read=np.array([row for row, at in enumerate(rows) if at in masked], np.int32),
         )
 
     def uniforms(self, noise: Noise, chunk: Chunk) -> FloatArray:
@@ -109,13 +105,14 @@ class Blocks:
         reply's tokens that have become known without a gap."""
         assert self.finish is None
         assert len(tokens) == len(accepted) == len(chunk.read)
-        rows = chunk.positions - self._start
-        assert (self._states[rows[: chunk.n_kept]] == _PENDING).all()
-        self._states[rows[: chunk.n_kept]] = _CACHED
-        self._accept(rows[chunk.read][accepted], tokens[accepted])
+        positions = chunk.positions.tolist()
+        assert positions[: chunk.n_kept] == self._pending[: chunk.n_kept]
+        del self._pending[: chunk.n_kept]
+        self.n_context += chunk.n_kept
+        self._accept(chunk.positions[chunk.read[accepted]].tolist(), tokens[accepted].tolist())
         self.n_steps += 1
-        for number in np.unique(rows // self._block).tolist():
-            self._steps[number] += 1
+        for number in {at // self._block for at in positions}:
+            self._steps[number - self._start // self._block] += 1
         known = self._tell()
         if self.finish is None:
             self._close()
@@ -131,65 +128,71 @@ class Blocks:
     @property
     def _is_decided(self) -> bool:
         """Whether nothing of the first block is masked."""
-        return bool((self._states[: self._block] != _MASKED).all())
+        return not self._masked or self._masked[0] >= self._start + self._block
 
     def _n_next(self, ahead: bool) -> int:
         """Rows of the block to be opened: the next one, beside what is pending of a block that is decided, or ahead."""
         begin = self._start + self._block
-        wanted = self._mode == "chunk" and (ahead or self._is_decided)
-        if not wanted or len(self._states) > self._block:
-            return 0
-        return max(min(self._end - begin, self._block), 0)
+        wanted = self._mode == "chunk" and len(self._steps) == 1 and (ahead or self._is_decided)
+        return max(min(self._end - begin, self._block), 0) if wanted else 0
 
-    def _rows(self, size: int, ahead: bool) -> IntArray:
-        """The rows to be run, counted from the first live block, in the order of a chunk."""
-        if self._mode == "block":
-            return np.arange(self._block, dtype=np.int32)
-        reach = len(self._states) if ahead or self._is_decided else self._block
-        states, rows = self._states[:reach], np.arange(min(reach, self._end - self._start))
-        rows = rows[states[: len(rows)] != _CACHED]
-        order = np.lexsort((rows, states[rows] == _MASKED, rows // self._block))
-        of_prompt = np.count_nonzero(self._start + rows < self._n_prompt)
-        run: IntArray = rows[order][: size + of_prompt].astype(np.int32)
-        return run
+    def _reached(self, ahead: bool) -> tuple[list[int], list[int]]:
+        """Pending and masked positions that may be run: of all live blocks, or of the one that is not decided."""
+        if ahead or self._is_decided or len(self._steps) == 1:
+            return self._pending, self._masked
+        pending, masked = (bisect_left(each, self._start + self._block) for each in (self._pending, self._masked))
+        return self._pending[:pending], self._masked[:masked]
 
-    def _n_kept(self, masked: BoolArray) -> int:
-        """The pending rows in front of the masked ones; those behind saw masks of an earlier block. Of a block that
-        runs whole, all or none."""
-        n = int(masked.argmax()) if masked.any() else len(masked)
-        return n if self._mode == "chunk" or n == len(masked) else 0
+    def _rows(self, size: int, ahead: bool) -> tuple[list[int], int]:
+        """Positions in the order of a chunk, and how many of the first are kept: pending ones. Of a block behind one
+        that is not decided none are, for they see its masks."""
+        pending, masked = self._reached(ahead)
+        split = len(pending) if self._is_decided else bisect_left(pending, self._start + self._block)
+        behind = bisect_left(masked, self._start + self._block) if split < len(pending) else len(masked)
+        rows = pending[:split] + masked[:behind] + pending[split:] + masked[behind:]
+        n = size + bisect_left(pending, self._n_prompt)
+        return rows[:n], min(split, n)
 
-    def _accept(self, rows: IntArray, tokens: IntArray) -> None:
-        assert (self._states[rows] == _MASKED).all()
-        assert not (tokens == self._mask).any(), "the mask's id was drawn"
-        self._tokens[rows], self._states[rows] = tokens, _PENDING
-        ends = rows[np.isin(tokens, self._eos)]
-        if len(ends):
-            self._end = min(self._end, self._start + int(ends.min()) + 1)
+    def _whole(self) -> tuple[list[int], int]:
+        """A block's positions, and that all are kept where all are known."""
+        return list(range(self._start, self._start + self._block)), self._block if self._is_decided else 0
+
+    def _accept(self, positions: list[int], tokens: list[int]) -> None:
+        assert set(positions) <= set(self._masked)
+        assert self._mask not in tokens, "the mask's id was drawn"
+        for at, token in zip(positions, tokens, strict=True):
+            self._tokens[at - self._start] = token
+            self._masked.remove(at)
+            if token in self._eos:
+                self._end = min(self._end, at + 1)
+        self._pending = sorted(self._pending + positions)
+        if self._mode == "chunk":
+            for each in (self._pending, self._masked):
+                del each[bisect_left(each, self._end) :]
 
     def _tell(self) -> list[int]:
         """What has become known without a gap, and whether that was all."""
-        begin = self._told - self._start
-        gaps = np.flatnonzero(self._states[begin:] == _MASKED)
-        n = int(gaps[0]) if len(gaps) else len(self._states) - begin
-        known: list[int] = self._tokens[begin : min(begin + n, self._end - self._start)].tolist()
-        self._told += len(known)
-        if self._told == self._end:
+        gap = self._masked[0] if self._masked else self._start + len(self._tokens)
+        until = min(gap, self._end)
+        known = self._tokens[self._told - self._start : until - self._start]
+        self._told = until
+        if until == self._end:
             self.finish = "stop" if known[-1] in self._eos else "length"
         return known
 
     def _open(self) -> None:
-        self._tokens = np.append(self._tokens, np.full(self._block, self._mask, np.int32))
-        self._states = np.append(self._states, np.full(self._block, _MASKED, np.int8))
+        """One more live block, masked behind what is known of it."""
+        end = self._start + (len(self._steps) + 1) * self._block
+        begin = self._start + len(self._tokens)
+        self._masked += range(begin, end if self._mode == "block" else min(end, self._end))
+        self._tokens += [self._mask] * (end - begin)
         self._steps.append(0)
 
     def _close(self) -> None:
         """Leave a block that is cached behind."""
-        if (self._states[: self._block] != _CACHED).any():
+        if not self._is_decided or (self._pending and self._pending[0] < self._start + self._block):
             return
         self._start += self._block
-        self._tokens, self._states, self._steps = (
-            self._tokens[self._block :], self._states[self._block :], self._steps[1:]
-        )  # fmt: skip
-        if not len(self._states):
+        del self._tokens[: self._block], self._steps[0]
+        if not self._steps:
             self._open()

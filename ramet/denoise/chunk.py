@@ -28,4 +28,3 @@ class Chunk:
     def __post_init__(self) -> None:
         assert len(self.tokens) == len(self.positions) >= max(1, self.n_kept)
         assert not len(self.read) or self.n_kept <= int(self.read[0])
-        assert (self.positions[1:] // self.block >= self.positions[:-1] // self.block).all()
