@@ -1,0 +1,156 @@
+"""Simulated loads: tokens a second at a fixed number of sequences, and traces of requests that arrive at random."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ramet.bench.commit_curves import Curve, Dataset
+from ramet.bench.simulated import Decoder, Mode, Seconds, Sequences
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+BLOCK = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Of decoding alone: tokens a second, tokens a sequence gains in a step, rows a step, and the mean size of chunks
+    (None: of whole blocks, or a token a step)."""
+
+    tokens_s: float
+    tokens_step: float
+    rows: float
+    size: float | None
+
+
+def throughput(
+    dataset: Dataset,
+    mode: Mode,
+    seconds: Seconds,
+    *,
+    batch: int,
+    n_steps: int,
+    seed: int = 0,
+    curve: Curve | None = None,
+) -> Throughput:
+    """With `batch` replies at all times, each followed by another. The first third of the steps is not counted."""
+    rng = np.random.default_rng(seed)
+    sequences = Sequences(curve or dataset.curve(), BLOCK, rng)
+    sequences.add(lengths(*dataset.reply, batch, rng))
+    decoder = Decoder(sequences, mode, seconds, BLOCK)
+    totals = np.zeros((n_steps, 3))
+    for n in range(n_steps):
+        stepped, took = decoder.step()
+        totals[n] = stepped.gained.sum(), stepped.rows.sum(), took
+        sequences.drop(stepped.ended)
+        sequences.add(lengths(*dataset.reply, int(stepped.ended.sum()), rng))
+    tokens, rows, time = totals[n_steps // 3 :].mean(0).tolist()
+    sizes = decoder.sizes[n_steps // 3 :]
+    return Throughput(tokens / time, tokens / batch, rows, float(np.mean(sizes)) if sizes else None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """Requests that came and went. Of each [N]: when it came, when its first tokens and its last were there, and how
+    many it got. Of each step [T]: when it ended, how many sequences gained, and the size of their chunks (empty:
+    none)."""
+
+    came: Floats
+    first: Floats
+    last: Floats
+    n_tokens: Ints
+    ended: Floats
+    batches: Ints
+    sizes: Ints
+
+    def per_token(self, quantile: float = 0.9) -> float:
+        """Seconds from one token to the next, of the requests with several: the mean of each, their quantile."""
+        several = self.n_tokens > 1
+        each = (self.last - self.first)[several] / (self.n_tokens[several] - 1)
+        return float(np.quantile(each, quantile))
+
+
+@dataclass(slots=True)
+class _Prompt:
+    number: int
+    n_left: int
+
+
+def served(
+    dataset: Dataset,
+    mode: Mode,
+    seconds: Seconds,
+    *,
+    rate: float,
+    n_requests: int,
+    seed: int = 0,
+    curve: Curve | None = None,
+    max_running: int = 256,
+    max_round_rows: int = 2048,
+) -> Trace:
+    """`rate` requests a second on average, each at random (Poisson). First come, first served: prompts share the rounds
+    of replies, up to max_round_rows of them in a round."""
+    rng = np.random.default_rng(seed)
+    came = np.cumsum(rng.exponential(1 / rate, n_requests))
+    prompts, n_tokens = (lengths(*of, n_requests, rng) for of in (dataset.prompt, dataset.reply))
+    decoder = Decoder(Sequences(curve or dataset.curve(), BLOCK, rng), mode, seconds, BLOCK)
+    first, last = np.full((2, n_requests), np.nan)
+    waiting: deque[_Prompt] = deque()
+    numbers = np.zeros(0, np.int64)  # of the replies under way
+    ended, batches, now, arrived = list[float](), list[int](), 0.0, 0
+    while arrived < n_requests or waiting or len(numbers):
+        if not waiting and not len(numbers):
+            now = max(now, came[arrived])
+        while arrived < n_requests and came[arrived] <= now:
+            waiting.append(_Prompt(arrived, int(prompts[arrived])))
+            arrived += 1
+        n_rows, begun = _admit(waiting, max_round_rows, max_running - len(numbers))
+        stepped, took = decoder.step(n_rows)
+        now += took
+        ended.append(now)
+        batches.append(len(numbers))
+        gaining = numbers[stepped.gained > 0]
+        first[gaining[np.isnan(first[gaining])]] = now
+        last[numbers[stepped.ended]] = now
+        decoder.sequences.drop(stepped.ended)
+        decoder.sequences.add(n_tokens[begun])
+        numbers = np.concatenate((numbers[~stepped.ended], begun))
+    sizes = np.array(decoder.sizes, np.int64)
+    return Trace(came, first, last, n_tokens, np.array(ended), np.array(batches), sizes)
+
+
+def _admit(waiting: deque[_Prompt], n_rows: int, n_places: int) -> tuple[int, Ints]:
+    """Rows of prompts in a round, and the requests whose replies begin after it."""
+    used, begun = 0, list[int]()
+    while waiting and used < n_rows and len(begun) < n_places:
+        prompt = waiting[0]
+        part = min(prompt.n_left, n_rows - used)
+        prompt.n_left -= part
+        used += part
+        if not prompt.n_left:
+            begun.append(waiting.popleft().number)
+    return used, np.array(begun, np.int64)
+
+
+def capacity(trace: Callable[[float], Trace], limit_s: float, *, low: float = 0.1, high: float = 100.0) -> float:
+    """The highest rate, to 3 %, at which nine of ten requests take limit_s a token at most; 0 where there is none from
+    `low` on."""
+    if trace(low).per_token() > limit_s:
+        return 0.0
+    while high > 1.03 * low:
+        rate = (low * high) ** 0.5
+        low, high = (rate, high) if trace(rate).per_token() <= limit_s else (low, rate)
+    return low
+
+
+def lengths(mean: float, deviation: float, n: int, rng: np.random.Generator) -> Ints:
+    """[n] from 1 on, as log-normal numbers of that mean and standard deviation."""
+    spread = np.log1p((deviation / mean) ** 2)
+    drawn = rng.lognormal(np.log(mean) - spread / 2, np.sqrt(spread), n)
+    return np.maximum(drawn.round(), 1).astype(np.int64)

@@ -1,0 +1,147 @@
+"""Commits: how many tokens a sequence gains in a step, by the size of its chunk, from what steps have shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ramet.tree import BoolArray
+
+_HALF_LIFE = 1000.0  # chunks after which what one showed counts half
+_PRIOR = 0.1  # chunks for which the guess counts at first
+_WARM = 32  # chunks before the numbers are worth choosing by
+_RENEWED = 64  # steps after which the rates are solved again
+_HEAVY = 1e12  # a weight at which all are brought down
+_NONE, _SOME, _ALL = range(3)  # of the masked rows before a row, how many passed
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rates:
+    """[B+1] by the size of a chunk: tokens that a sequence gains in a step, and rows that it runs, on average over its
+    blocks. Sizes 0 and 1 gain nothing: a token is a row twice, masked and then known."""
+
+    tokens: Floats
+    rows: Floats
+
+
+class Commits:
+    """Of one threshold and strategy, for blocks of `block` rows.
+
+    For the j-th masked row of a chunk it knows how often it passes where none, some or all of the masked rows before
+    it did. From that follows how many of the first m pass, and from that the steps that a block takes.
+    """
+
+    def __init__(self, block: int, half_life: float = _HALF_LIFE) -> None:
+        assert block >= 2
+        self.block = block
+        self.n_seen = 0
+        self._growth = 2 ** (1 / half_life)
+        self._weight = 1.0  # of the next chunk: later ones weigh more, instead of earlier ones less
+        guess = 0.35 * 0.8 ** np.arange(block)
+        self._visits = np.full((3, block), _PRIOR)
+        self._passes = guess * self._visits
+        self._rates: Rates | None = None
+        self._n_steps = 0
+        self._due = 1
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether it has seen enough to choose by. Before, the largest chunk shows most."""
+        return self.n_seen >= _WARM
+
+    def observe(self, chunks: Sequence[BoolArray]) -> None:
+        """Of the chunks of a step the masked rows [M] of each in their order, but for those behind the reply's end:
+        which were sure enough. One that was accepted so that the step gains something at all has not passed."""
+        sizes = np.array([len(chunk) for chunk in chunks if len(chunk)])
+        if not len(sizes):
+            return
+        passed = np.concatenate(chunks).astype(np.int64)
+        starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+        at = np.arange(len(passed)) - starts
+        above = np.cumsum(passed) - passed
+        before = above - above[starts]
+        kind = np.where(before == 0, _NONE, np.where(before == at, _ALL, _SOME))
+        np.add.at(self._visits, (kind, at), self._weight)
+        np.add.at(self._passes, (kind, at), self._weight * passed)
+        self.n_seen += len(sizes)
+        self._age(len(sizes))
+
+    def rates(self) -> Rates:
+        """As of what was seen some steps ago at most: asked for once a step."""
+        self._n_steps += 1
+        if self._rates is None or self._n_steps >= self._due:
+            self._due = self._n_steps + min(self._n_steps, _RENEWED)
+            self._rates = solve(counted(self._passes / self._visits))
+        return self._rates
+
+    def _age(self, n_chunks: int) -> None:
+        self._weight *= self._growth**n_chunks
+        if self._weight > _HEAVY:
+            self._visits /= self._weight
+            self._passes /= self._weight
+            self._weight = 1.0
+
+
+def counted(passing: Floats) -> Floats:
+    """[B+1, B+1] how likely it is that of m masked rows k are accepted, by m and k: those that pass, or one.
+
+    passing [3, B]: how likely the j-th passes where none, some or all before it did.
+    """
+    n = passing.shape[1]
+    found = np.zeros((n + 1, n + 1))
+    found[0, 0] = 1
+    for m in range(1, n + 1):
+        passes = np.full(m, passing[_SOME, m - 1])
+        passes[-1] = passing[_ALL, m - 1]
+        passes[0] = passing[_NONE, m - 1]
+        found[m, :m] = found[m - 1, :m] * (1 - passes)
+        found[m, 1 : m + 1] += found[m - 1, :m] * passes
+    found[1:, 1] += found[1:, 0]
+    found[1:, 0] = 0
+    return found
+
+
+def solve(counts: Floats) -> Rates:
+    """What chunks of each size gain, from `counted`.
+
+    A chunk is the pending rows and then masked ones. What is accepted is pending in the step after, the last of a block
+    beside the next block's first masks. So what a block takes follows from what is pending as it begins, and that from
+    how the block before ended, which hardly depends on how it began.
+    """
+    block = len(counts) - 1
+    sizes, pending = np.arange(2, block + 1)[:, None], np.arange(block + 1)
+
+    def cost(masked: Ints) -> Floats:
+        return np.stack((np.ones(masked.shape), np.minimum(sizes, pending) + masked))
+
+    taken = _walk(counts, sizes, cost, np.zeros((2, *np.broadcast_shapes(sizes.shape, pending.shape))))
+    steps, rows = _walk(counts, sizes, np.zeros_like, taken)[:, :, 0]
+    found = np.zeros((2, block + 1))
+    found[:, 2:] = block / steps, rows / steps
+    return Rates(np.maximum.accumulate(found[0]), found[1])
+
+
+def _walk(counts: Floats, sizes: Ints, cost: Callable[[Ints], Floats], end: Floats) -> Floats:
+    """[Q, C, B+1] what is summed up over a block's steps, by the size of chunks [C, 1] and what is pending as it
+    begins: the cost of steps with so many masked rows [C, B+1], and in the end [Q, C, B+1], by what the last one
+    leaves pending."""
+    block = len(counts) - 1
+    pending = np.arange(block + 1)
+    places = np.arange(len(sizes))[:, None]
+    found = np.zeros((block + 1, *end.shape))  # by the rows that are still masked
+    found[0] = end
+    for left in range(1, block + 1):
+        accepted = np.arange(1, left + 1)
+        after = found[left - accepted, :, :, accepted]  # [accepted, Q, C]
+        expected = np.tensordot(counts[: left + 1, 1 : left + 1], after, 1)  # by the masked rows that run
+        masked = np.clip(sizes - pending, 0, left)
+        found[left] = np.moveaxis(expected[masked, :, places], -1, 0) + cost(masked)
+        found[left] = np.where(masked > 0, found[left], cost(masked) + found[left][..., :1])
+    summed: Floats = found[block]
+    return summed

@@ -1,0 +1,132 @@
+"""Elastic control: how large the chunks of a round are. Knows counts and times alone."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ramet.denoise.commits import Rates
+from ramet.errors import InvalidRequest
+from ramet.tree import IntArray
+
+Floats = npt.NDArray[np.float64]
+Seconds = Callable[[Floats], Floats]  # of rounds, by their rows
+
+MIN_SIZE = 2  # a token is a row twice: masked, and then known
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """Sequences of one threshold and strategy: how many positions of each [R] are not cached and could be run, and what
+    chunks gain them (None: not known yet, and the largest chunk is to show it)."""
+
+    uncached: IntArray
+    rates: Rates | None
+
+
+class ChunkSizes(Protocol):
+    """Chooses for a round. `n_other` rows are in it besides: prompts, decisions, chunks of a size of their own."""
+
+    def choose(self, demands: Sequence[Demand], n_other: int = 0) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """One size, whatever the load."""
+
+    size: int
+
+    def choose(self, demands: Sequence[Demand], n_other: int = 0) -> int:
+        return self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """Sizes by the number of sequences: (at most so many, size), ascending; the last holds for any more too."""
+
+    tiers: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def parse(cls, text: str, block: int) -> Tiers:
+        """Of "4:32,32:16,256:8". Raises InvalidRequest."""
+        try:
+            tiers = tuple((int(most), int(size)) for most, size in (part.split(":") for part in text.split(",")))
+        except ValueError as error:
+            message = f"{text!r} is no list of sequences:size, such as 4:32,32:16,256:8"
+            raise InvalidRequest(message, field="chunk_tiers") from error
+        mosts = [most for most, _ in tiers]
+        if mosts != sorted(set(mosts)) or mosts[0] < 1:
+            raise InvalidRequest("numbers of sequences ascend, from 1", field="chunk_tiers")
+        for _, size in tiers:
+            _check(size, block, "chunk_tiers")
+        return cls(tiers)
+
+    def choose(self, demands: Sequence[Demand], n_other: int = 0) -> int:
+        n = sum(len(demand.uncached) for demand in demands)
+        at = bisect_left(self.tiers, n, key=lambda tier: tier[0])
+        return self.tiers[min(at, len(self.tiers) - 1)][1]
+
+
+class Auto:
+    """The size that gains the most tokens a second, of `sizes` (None: all from MIN_SIZE to the block); the smaller one
+    of equals. The size in use stays while no other gains `damping` of its tokens more.
+
+    In a round that has other rows, their time is no reason for larger chunks: it passes whatever the size is. There a
+    size is worth its tokens, less what its time would gain in rounds without them.
+    """
+
+    def __init__(self, seconds: Seconds, block: int, sizes: Sequence[int] | None = None, damping: float = 0.0) -> None:
+        self._seconds, self._damping = seconds, damping
+        self._sizes = np.arange(MIN_SIZE, block + 1) if sizes is None else np.unique(sizes)
+        for size in self._sizes.tolist():
+            _check(size, block, "chunk_sizes")
+        self._last = -1  # which was chosen
+
+    def choose(self, demands: Sequence[Demand], n_other: int = 0) -> int:
+        if not demands or any(demand.rates is None for demand in demands):
+            return int(self._sizes[-1])
+        tokens, rows = self._outlook(demands)
+        rate = float((tokens / self._seconds(rows)).max())
+        worth = tokens - rate * self._seconds(rows + n_other)
+        best = int(worth.argmax())
+        if self._last < 0 or worth[best] - worth[self._last] > self._damping * tokens[best]:
+            self._last = best
+        return int(self._sizes[self._last])
+
+    def _outlook(self, demands: Sequence[Demand]) -> tuple[Floats, Floats]:
+        """[C] tokens and rows with each of the sizes.
+
+        A sequence with fewer rows than a size gains what chunks of those rows gain. Were it to count as one that
+        has them all, steps with few rows left, which are cheap, would seem worth larger chunks.
+        """
+        tokens, rows = np.zeros((2, len(self._sizes)))
+        for demand in demands:
+            assert demand.rates is not None
+            run = np.minimum(demand.uncached[:, None], self._sizes)
+            tokens += demand.rates.tokens[run].sum(0)
+            rows += run.sum(0)
+        return tokens, rows
+
+
+def chunk_sizes(told: str, block: int, seconds: Seconds | None, tiers: str | None = None) -> ChunkSizes:
+    """Of what the settings say: "auto", for which `seconds` is needed, or a number; or of tiers. Raises
+    InvalidRequest."""
+    if tiers is not None:
+        return Tiers.parse(tiers, block)
+    if told == "auto":
+        assert seconds is not None
+        return Auto(seconds, block)
+    if not told.isdecimal():
+        raise InvalidRequest(f"{told!r} is neither auto nor a number", field="chunk_size")
+    return Fixed(_check(int(told), block, "chunk_size"))
+
+
+def _check(size: int, block: int, field: str) -> int:
+    if not MIN_SIZE <= size <= block:
+        raise InvalidRequest(f"{size} is no size of a chunk: from {MIN_SIZE} to the block's {block}", field=field)
+    return size

@@ -1,0 +1,164 @@
+"""Latency: how long a round takes, by its rows and the keys that they see."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ramet.errors import InvalidRequest
+
+MAX_ERROR = 0.15  # of what was left out of a fit: with more, sizes of chunks are not chosen by it
+MIN_SIZES = 6  # different numbers of rows that a fit needs: four fix its three pieces
+_RIDGE = 1e-12  # what keeps a system of columns that are one another's multiples solvable
+_HALF_LIFE = 64  # steps after which a ratio counts half
+_PRIOR = 8.0  # steps for which a ratio of 1 counts at first
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A measured step: its rows, the keys in pages that they see, all sequences' together, and how long it took."""
+
+    rows: int
+    seconds: float
+    keys: int = 0
+
+    def __post_init__(self) -> None:
+        if not (self.rows > 0 and self.keys >= 0 and 0 < self.seconds < float("inf")):
+            raise ValueError(f"{self} is no step")
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Three pieces, each as steep as the one before or steeper, which meet at `knots` (rows): while weights are what
+    takes time, while products begin to, and where they do.
+
+    `base` seconds without rows, then `slopes` seconds a row, and `per_key` seconds for each key in pages. `error` is
+    the mean relative error at numbers of rows that the fit was not told, of those between the least and the most.
+    """
+
+    knots: tuple[float, float]
+    base: float
+    slopes: tuple[float, float, float]
+    per_key: float
+    error: float
+
+    @classmethod
+    def fit(cls, timings: Sequence[Timing]) -> Latency:
+        """By least squares of relative errors. Keys are looked at where equal numbers of rows saw different numbers of
+        them. Raises ValueError where there are fewer than MIN_SIZES different numbers of rows."""
+        sizes = np.unique([t.rows for t in timings])
+        if len(sizes) < MIN_SIZES:
+            raise ValueError(f"{len(sizes)} numbers of rows were measured; a fit needs {MIN_SIZES}")
+        rows, seconds, keys = _columns(timings)
+        errors = []
+        for size in sizes[1:-1]:
+            out = rows == size
+            told = cls._of(rows[~out], seconds[~out], keys[~out], 0.0)
+            errors.append(np.abs(told.seconds(rows[out], keys[out]) / seconds[out] - 1).mean())
+        return cls._of(rows, seconds, keys, float(np.mean(errors)))
+
+    @classmethod
+    def _of(cls, rows: Floats, seconds: Floats, keys: Floats, error: float) -> Latency:
+        knots = np.array(list(itertools.combinations(np.unique(rows)[1:-1], 2)))
+        bases = _bases(rows, keys, knots) / seconds[:, None]
+        scale = np.abs(bases).max((0, 1))
+        scale[scale == 0] = 1
+        found, misfit = _non_negative(bases / scale, np.ones(len(rows)))
+        best = int(misfit.argmin())
+        base, *rises, per_key = (found[best] / scale).tolist()
+        first, second, third = itertools.accumulate(rises)
+        return cls((float(knots[best, 0]), float(knots[best, 1])), base, (first, second, third), per_key, error)
+
+    def seconds(self, rows: npt.ArrayLike, keys: npt.ArrayLike = 0) -> Floats:
+        """Of steps of so many rows, whose keys in pages are so many."""
+        x = np.asarray(rows, float)
+        first, second, third = self.slopes
+        hinges = [np.maximum(x - knot, 0) for knot in self.knots]
+        found: Floats = self.base + first * x + (second - first) * hinges[0] + (third - second) * hinges[1]
+        return found + self.per_key * np.asarray(keys, float)
+
+    def piece(self, rows: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """0, 1 or 2: on which of the pieces steps of so many rows lie."""
+        return np.searchsorted(np.array(self.knots), np.asarray(rows, float), side="left")
+
+    def require(self) -> Latency:
+        """Itself, where it is near enough to what was measured. Raises InvalidRequest."""
+        if not self.error <= MAX_ERROR:
+            raise InvalidRequest(
+                f"the time of a step cannot be told from its rows here: {self.error:.0%} off on average, of at most "
+                f"{MAX_ERROR:.0%}. Measure again with nothing else running, or give a number",
+                field="chunk_size",
+            )
+        return self
+
+
+class Drift:
+    """How much longer steps take now than a Latency says: a decayed ratio for each of its pieces, since what is said
+    of all of them alike changes no choice. Between the pieces it goes over gradually."""
+
+    def __init__(self, latency: Latency, half_life: float = _HALF_LIFE) -> None:
+        self._latency = latency
+        self._keep = 0.5 ** (1 / half_life)
+        first, second = latency.knots
+        self._weights = np.full(3, _PRIOR)
+        self._ratios = np.full(3, _PRIOR)  # sums, as those of rows
+        self._rows = np.array([first / 2, (first + second) / 2, 2 * second]) * _PRIOR
+
+    def observe(self, rows: int, seconds: float, keys: int = 0) -> None:
+        """A step that ran."""
+        at = int(self._latency.piece(rows))
+        ratio = seconds / float(self._latency.seconds(rows, keys))
+        for sums, value in ((self._weights, 1.0), (self._ratios, ratio), (self._rows, rows)):
+            sums[at] = sums[at] * self._keep + value
+
+    def seconds(self, rows: npt.ArrayLike, keys: npt.ArrayLike = 0) -> Floats:
+        """As `Latency.seconds`, corrected."""
+        ratios = np.interp(np.asarray(rows, float), self._rows / self._weights, self._ratios / self._weights)
+        corrected: Floats = self._latency.seconds(rows, keys) * ratios
+        return corrected
+
+
+def _columns(timings: Sequence[Timing]) -> tuple[Floats, Floats, Floats]:
+    """Rows, seconds and keys [N]; keys are zeros where they would say no more than the rows."""
+    rows, seconds, keys = np.array([(t.rows, t.seconds, t.keys) for t in timings], float).T
+    tell = any(np.ptp(keys[rows == size]) > 0 for size in np.unique(rows))
+    return rows, seconds, keys if tell else np.zeros_like(keys)
+
+
+def _bases(rows: Floats, keys: Floats, knots: Floats) -> Floats:
+    """[K, N, 5] for each pair of knots [K, 2]: 1, rows, rows behind either knot, keys."""
+    hinges = np.maximum(rows[:, None] - knots[:, None, :], 0)
+    rest = np.stack((np.ones_like(rows), rows, keys), 1)
+    rest = np.broadcast_to(rest, (len(knots), *rest.shape))
+    return np.concatenate((rest[..., :2], hinges, rest[..., 2:]), 2)
+
+
+def _non_negative(bases: Floats, wanted: Floats) -> tuple[Floats, Floats]:
+    """[K, V] the coefficients, none below 0, with which each of the bases [K, N, V] comes nearest to wanted [N], and
+    the sums of squares [K] that are left. The best of all choices of the coefficients that are not 0."""
+    n = bases.shape[2]
+    gram = np.swapaxes(bases, 1, 2) @ bases
+    right = np.einsum("knv,n->kv", bases, wanted)
+    best, least = np.zeros(right.shape), np.full(len(bases), wanted @ wanted)
+    for chosen in _subsets(n):
+        part = gram[:, chosen[:, None], chosen] + _RIDGE * np.eye(len(chosen))
+        found = np.linalg.solve(part, right[:, chosen, None])[..., 0]
+        left = wanted @ wanted - np.einsum("kv,kv->k", found, right[:, chosen])
+        better = (found >= 0).all(1) & (left < least)
+        least = np.where(better, left, least)
+        whole = np.zeros(right.shape)
+        whole[:, chosen] = found
+        best = np.where(better[:, None], whole, best)
+    return best, least
+
+
+def _subsets(n: int) -> Iterator[npt.NDArray[np.int64]]:
+    for size in range(1, n + 1):
+        for chosen in itertools.combinations(range(n), size):
+            yield np.array(chosen)

@@ -1,0 +1,89 @@
+"""Unmasking: which of the masked rows of a chunk keep what was drawn for them.
+
+What the head tells of a row, in float32 at temperature 1 and over the whole vocabulary but for the mask's id, which is
+never drawn: `confidence`, the probability of the id that was drawn, whether it is the likeliest (greedy) or was sampled
+from a tempered or cut distribution; `entropy`, in nats. Measured on the distribution that was drawn from, a temperature
+near 0 or a cut to one id would make every row certain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from ramet.errors import InvalidRequest
+from ramet.tree import BoolArray, FloatArray
+
+Strategy = Literal["low_confidence_dynamic", "low_confidence_static", "sequential", "entropy_bounded"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmasking:
+    """A strategy for blocks of `block` rows, each of which is to take `steps` steps (None: as many as rows).
+
+    `threshold` is the confidence above which low_confidence_dynamic accepts, `entropy_bound` the nats that
+    entropy_bounded accepts in a step. Raises InvalidRequest.
+    """
+
+    block: int
+    strategy: Strategy = "low_confidence_dynamic"
+    threshold: float = 0.9
+    entropy_bound: float = 0.35
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.strategy not in get_args(Strategy):
+            known = ", ".join(get_args(Strategy))
+            raise InvalidRequest(f"{self.strategy!r} is none of {known}", field="unmasking_strategy")
+        if not 0 <= self.threshold <= 1:
+            raise InvalidRequest(f"{self.threshold} is not from 0 to 1", field="confidence_threshold")
+        if not self.entropy_bound > 0:
+            raise InvalidRequest(f"{self.entropy_bound} is not above 0", field="entropy_bound")
+        if self.steps is not None and not 1 <= self.steps <= self.block:
+            raise InvalidRequest(f"{self.steps} is not from 1 to the block's {self.block}", field="denoising_steps")
+
+    def quota(self, step: int) -> int:
+        """Rows that a block's step, from 0, is to accept at least: all steps alike, the first ones one more where it
+        does not come out even. A block that takes more steps, in chunks that hold fewer rows, goes on as in its
+        last."""
+        each, more = divmod(self.block, self.steps or self.block)
+        return each + (step < more)
+
+    def passed(self, confidence: FloatArray, entropy: FloatArray, step: int) -> BoolArray:
+        """Of a chunk's masked rows [M], in the order of their positions, those that pass; there may be none."""
+        if self.strategy == "low_confidence_dynamic":
+            return dynamic(confidence, self.threshold, self.quota(step))
+        if self.strategy == "low_confidence_static":
+            return static(confidence, self.quota(step))
+        if self.strategy == "sequential":
+            return np.arange(len(confidence)) < self.quota(step)
+        return entropy_bounded(entropy, self.entropy_bound)
+
+    def accepted(self, passed: BoolArray, confidence: FloatArray, entropy: FloatArray) -> BoolArray:
+        """Those that passed; where none did, the surest: every step with masked rows gains one."""
+        if passed.any():
+            return passed
+        return static(-entropy if self.strategy == "entropy_bounded" else confidence, 1)
+
+
+def dynamic(confidence: FloatArray, threshold: float, quota: int) -> BoolArray:
+    """All above the threshold. Where those are fewer than a quota of several rows, the surest that make it up."""
+    above = confidence > threshold
+    return static(confidence, quota) if quota > 1 and np.count_nonzero(above) < quota else above
+
+
+def static(confidence: FloatArray, quota: int) -> BoolArray:
+    """The surest; of equal ones the leftmost."""
+    kept = np.zeros(len(confidence), np.bool_)
+    kept[np.argsort(-confidence, kind="stable")[:quota]] = True
+    return kept
+
+
+def entropy_bounded(entropy: FloatArray, bound: float) -> BoolArray:
+    """Those of the least entropies whose sum stays below the bound."""
+    order = np.argsort(entropy, kind="stable")
+    kept = np.zeros(len(entropy), np.bool_)
+    kept[order] = np.cumsum(entropy[order], dtype=np.float64) < bound
+    return kept
