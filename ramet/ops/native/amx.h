@@ -105,11 +105,6 @@ INLINE void load(const void* from, ptrdiff_t stride) {
 }
 
 template <int T>
-INLINE void load_once(const void* from, ptrdiff_t stride) {
-    asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(T) : "memory");
-}
-
-template <int T>
 INLINE void store(void* to, ptrdiff_t stride) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(T) : "memory");
 }

@@ -13,10 +13,10 @@
 namespace ramet {
 namespace {
 
-constexpr int kBlock = 256;         // rows of x gathered at a time
-constexpr int kRowBlock = 96;       // pairs in the second product at a time
-constexpr int kTasks = 16;          // a thread, at least, in the first product
-constexpr size_t kTotals = 1 << 20;  // bytes of sums that a task of the second product keeps
+constexpr int kBlock = 256;             // rows of x gathered at a time
+constexpr int kRowBlock = 96;           // pairs in the second product at a time
+constexpr int kTasks = 16;              // a thread, at least, in the first product
+constexpr size_t kTotals = 1 << 20;     // bytes of sums that a task of the second product keeps
 constexpr int kNarrow = 4, kWide = 12;  // vectors of columns in such a task, at most: for few pairs an expert, and for
 constexpr int kManyPairs = 32;          // many, where each task reads many activations
 constexpr int64_t kWorthThreads = 1 << 18;  // products

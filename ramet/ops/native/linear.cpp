@@ -11,10 +11,7 @@
 namespace ramet {
 namespace {
 
-#ifndef RAMET_ROWS
-#define RAMET_ROWS 256
-#endif
-constexpr int kChunk = RAMET_ROWS;         // rows of a task, at most
+constexpr int kChunk = 256;                 // rows of a task, at most
 constexpr int kTasks = 4;                   // a thread, at least
 constexpr int64_t kAhead = 256 << 10;       // bytes fetched ahead, at most: they share a cache with the rows
 constexpr int64_t kWorthThreads = 1 << 18;  // products

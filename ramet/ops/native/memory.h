@@ -15,7 +15,7 @@ namespace ramet {
 // Asks for large pages where [from, from + bytes), not touched yet, holds whole ones: weights of tens of gigabytes on
 // small ones cost a walk through the page table for every few lines.
 inline void use_large_pages([[maybe_unused]] void* from, [[maybe_unused]] size_t bytes) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE) && !defined(RAMET_SMALL)
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
     constexpr uintptr_t kPage = 2 << 20;
     const uintptr_t first = (reinterpret_cast<uintptr_t>(from) + kPage - 1) / kPage * kPage;
     const uintptr_t last = (reinterpret_cast<uintptr_t>(from) + bytes) / kPage * kPage;

@@ -5,14 +5,11 @@
 
 namespace ramet {
 
-#ifndef RAMET_STEPS
-#define RAMET_STEPS 1 << 20
-#endif
 // Rows that pass a weight at a time, vectors of columns that are taken at a time, and steps of a sum that are taken for all
-// of these: whole blocks of the matrix units, which need not come back to a sum, or of registers.
+// of these: blocks of the matrix units, which stay with a sum to its end, or of registers.
 inline int rows_at_once() { return amx::available ? 32 : 8 * kRows; }
 inline int vectors_at_once() { return amx::available ? 2 : 4; }
-inline int steps_at_once() { return amx::available ? RAMET_STEPS : 512; }
+inline int steps_at_once() { return amx::available ? 1 << 20 : 512; }
 
 // Elements from a row to the next in scratch memory: an odd number of lines, so that rows do not share a set of a cache.
 template <class T>

@@ -74,22 +74,16 @@ INLINE void tile_rows(const typename E::Type* a, int a_row, int n_rows, const ty
 #if defined(RAMET_AMX)
 namespace amx {
 
-#ifndef LOADA
-#define LOADA load
-#endif
-#ifndef LOADB
-#define LOADB load
-#endif
 // A block of kM x kN tiles of sums, whose upper rows and columns are tiles of `a` and of `b`: kTileSteps steps from a and b.
 template <int kM, int kN>
 INLINE void add_step(const bf16* a, ptrdiff_t a_row, const bf16* b, ptrdiff_t group, ptrdiff_t step) {
-    LOADA<4>(a, a_row * 2);
-    if constexpr (kM > 1) LOADA<5>(a + kTileRows * a_row, a_row * 2);
-    LOADB<6>(b, step * 2);
+    load<4>(a, a_row * 2);
+    if constexpr (kM > 1) load<5>(a + kTileRows * a_row, a_row * 2);
+    load<6>(b, step * 2);
     dot<0, 4, 6>();
     if constexpr (kM > 1) dot<2, 5, 6>();
     if constexpr (kN > 1) {
-        LOADB<7>(b + group, step * 2);
+        load<7>(b + group, step * 2);
         dot<1, 4, 7>();
         if constexpr (kM > 1) dot<3, 5, 7>();
     }
