@@ -211,9 +211,10 @@ def test_a_wrong_answer_has_no_figures(model: RandomModel, monkeypatch: pytest.M
 
 
 def test_floors_are_arithmetic_and_bytes() -> None:
+    """Of the rows that are multiplied: in the last layer those that are read."""
     product = LinearProduct(pack(torch.zeros(30, 20)), 3, 20, 30, torch.bfloat16)
     rates = Rates(flop_per_s=1e6, bytes_per_s=1e5)
-    assert rates.floors_ms([product], 100) == pytest.approx((2 * 100 * 20 * 30 / 1e3, 2 * 20 * 30 / 1e2))
+    assert rates.floors_ms([product]) == pytest.approx((2 * 3 * 20 * 30 / 1e3, 2 * 20 * 30 / 1e2))
     assert rates.linear_ms([product], 100) == pytest.approx(120.0)
 
 
@@ -321,3 +322,38 @@ def test_bad_numbers_are_named(text: str) -> None:
     result = CliRunner().invoke(main, ["bench", "reads", "--prompts", text])
     assert result.exit_code == 2
     assert "--prompts" in result.output
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--canvas", "257", "a canvas of 257 rows"),
+        ("--questions", "100", "a canvas of"),
+        ("--prompts", "20,8190", "the model takes 8192"),
+        ("--clients", "1,1025", "1024 may wait"),
+    ],
+)
+def test_work_that_cannot_be_done_is_refused_before_any(
+    option: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ramet.cli import main
+
+    monkeypatch.setattr(reads, "twin_difference", lambda *_, **__: pytest.fail("work was done"))
+    result = CliRunner().invoke(main, ["bench", "reads", "--shape", "tiny", "--device", "cpu", option, value])
+    assert result.exit_code == 2
+    assert f"{option[2:]}: " in result.output
+    assert words in result.output
+
+
+@pytest.mark.parametrize(
+    ("option", "name"), [("--json", "nowhere/f.json"), ("--plot", "nowhere/f.svg"), ("--plot", "f.gif")]
+)
+def test_files_that_cannot_be_written_are_refused_before_any(
+    option: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ramet.cli import main
+
+    monkeypatch.setattr(reads, "run", lambda *_, **__: pytest.fail("work was done"))
+    result = CliRunner().invoke(main, ["bench", "reads", "--shape", "tiny", option, str(tmp_path / name)])
+    assert result.exit_code == 2
+    assert option in result.output

@@ -46,6 +46,17 @@ def test_rows_that_lie_apart() -> None:
     torch.testing.assert_close(cpu.pack(weight)(x), x @ weight.T, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [16, 33])
+def test_rows_of_another_width_are_refused(dtype: torch.dtype, width: int) -> None:
+    """A kernel that believed it would read what lies behind them."""
+    packed = cpu.pack(torch.randn(48, 32).to(dtype))
+    with pytest.raises((AssertionError, RuntimeError)):
+        packed(torch.randn(4, width).to(dtype))
+    with pytest.raises((AssertionError, RuntimeError)):
+        packed.add(torch.randn(4, 32).to(dtype), torch.randn(3, 48).to(dtype))
+
+
 def test_add_leaves_the_residual_alone() -> None:
     weight, x, residual = torch.randn(48, 32), torch.randn(30, 32), torch.randn(30, 48)
     before = residual.clone()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -40,30 +40,29 @@ class Rates:
         cls, dtype: torch.dtype, pack: Pack, size: int = _SIZES["cpu"], n_bytes: int = _READ_BYTES
     ) -> Rates:
         """The faster of torch's product and that of a weight which was packed; and bytes a second that are read, for a
-        pass writes few."""
-        device = torch.device("cpu")
-        x, packed = (torch.randn(size, size, dtype=dtype) for _ in range(2))
-        product = pack(packed)
-        rate = max(2 * size**3 / _median_s(lambda: product(x), device), _product_rate(size, dtype, device))
-        return cls(rate, _read_rate(n_bytes, device))
+        pass writes few. Each at its best, for a processor may have other work."""
+        a, b = (torch.randn(size, size, dtype=dtype) for _ in range(2))
+        product, numbers = pack(b), torch.ones(n_bytes // 4)
+        product_s = min(_best_s(lambda: product(a)), _best_s(lambda: a @ b))
+        return cls(2 * size**3 / product_s, n_bytes / _best_s(numbers.sum))
 
     def linear_ms(self, found: Sequence[Product], n_rows: int) -> float:
         """The least that the products of a pass over `n_rows` take: each row through every weight, also those that
         nobody reads, or every weight read once, whichever takes longer; of experts those that were chosen."""
-        return max(self.floors_ms(found, n_rows))
+        whole = (replace(x, n_rows=n_rows) if isinstance(x, LinearProduct) else x for x in found)
+        return max(self.floors_ms(list(whole)))
 
-    def floors_ms(self, found: Sequence[Product], n_rows: int) -> tuple[float, float]:
-        """The two sides of that: what the arithmetic takes, and what the weights' bytes do."""
-        flop, n_bytes = 0, 0
+    def floors_ms(self, found: Sequence[Product]) -> tuple[float, float]:
+        """What the arithmetic of products takes, and what the bytes of their weights do; of experts those that were
+        chosen."""
+        n_bytes = 0
         for product in found:
             if isinstance(product, LinearProduct):
-                flop += 2 * n_rows * product.n_in * product.n_out
                 n_bytes += product.n_in * product.n_out * product.dtype.itemsize
             else:
                 n_touched = len(torch.unique(product.chosen))
-                flop += product.flop
                 n_bytes += n_touched * 3 * product.size * product.n_in * product.dtype.itemsize
-        return self.flop_ms(flop), n_bytes / self.bytes_per_s * 1e3
+        return self.flop_ms(sum(product.flop for product in found)), n_bytes / self.bytes_per_s * 1e3
 
     def flop_ms(self, flop: int) -> float:
         return flop / self.flop_per_s * 1e3
@@ -80,12 +79,15 @@ def _copy_rate(n_bytes: int, device: torch.device) -> float:
     return 2 * n_bytes / _median_s(lambda: target.copy_(source), device)
 
 
-def _read_rate(n_bytes: int, device: torch.device) -> float:
-    source = torch.ones(n_bytes // 4, device=device)
-    return n_bytes / _median_s(source.sum, device)
+def _best_s(call: Callable[[], object]) -> float:
+    """Of a call on the CPU."""
+    return min(_times_ms(call, torch.device("cpu"))) / 1e3
 
 
 def _median_s(call: Callable[[], object], device: torch.device) -> float:
+    return statistics.median(_times_ms(call, device)) / 1e3
+
+
+def _times_ms(call: Callable[[], object], device: torch.device) -> list[float]:
     run = on_device(call, device)
-    times = [run()[0] for _ in range(_N_WARM + _N_TIMED)]
-    return statistics.median(times[_N_WARM:]) / 1e3
+    return [run()[0] for _ in range(_N_WARM + _N_TIMED)][_N_WARM:]

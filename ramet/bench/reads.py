@@ -30,9 +30,10 @@ from ramet.bench.reads_found import AGAIN, ISOLATED, JOINT, ONE, PEER, TWO, Foun
 from ramet.bench.reads_sides import Sides
 from ramet.bench.samples import Effort, JsonObject, Row, affordable, interleave
 from ramet.bench.timing import Answer
+from ramet.bench.true_shapes import config_of
 from ramet.bench.watch import Watch
 from ramet.engine.settings import EngineSettings
-from ramet.errors import RametError
+from ramet.errors import InvalidRequest, RametError
 from ramet.tree import FloatArray
 
 TWIN = "tiny"
@@ -64,6 +65,14 @@ class Work:
     def n_parts(self) -> int:
         return len(self.prompts) * (1 + len(self.clients) + (self.n_questions > 0))
 
+    def forms(self) -> Iterator[tuple[str, Form]]:
+        """All that is asked, each with the setting that it is of."""
+        for n_prompt in self.prompts:
+            yield "canvas", Form.of(n_prompt, self.width)
+            if self.n_questions:
+                yield "questions", Form.joint(n_prompt, self.n_questions)
+                yield "questions", Form.isolated(n_prompt, self.n_questions)
+
     @property
     def n_kept(self) -> int:
         """Tokens of all that is under way at once, twice."""
@@ -73,7 +82,9 @@ class Work:
 def run(
     shape: str, settings: EngineSettings, work: Work, *, with_peer: bool, price: float | None, watch: Watch
 ) -> Found:
-    """Settings are resolved ones. Raises RametError where answers differ: there is no figure for a wrong one."""
+    """Settings are resolved ones. Raises InvalidRequest for work that the model or the engine does not take, and
+    RametError where answers differ: there is no figure for a wrong one."""
+    check(shape, settings, work)
     start_s: dict[str, float] = {}
     assert settings.threads
     torch.set_num_threads(settings.threads)
@@ -101,6 +112,22 @@ def run(
             watch.save(found)
             watch.done(n_done / work.n_parts)
     return found
+
+
+def check(shape: str, settings: EngineSettings, work: Work) -> None:
+    """Raise InvalidRequest for what would fail in the midst of a run, or measure what no model reads."""
+    config = config_of(shape)
+    length = config.get_text_config().max_position_embeddings
+    for name, form in work.forms():
+        if form.width > config.canvas_length:
+            raise InvalidRequest(f"a canvas of {form.width} rows; the model's have {config.canvas_length}", field=name)
+        if form.n_prompt + form.width > length:
+            raise InvalidRequest(f"{form} tokens in all; the model takes {length}", field="prompts")
+        if form.n_rows > settings.max_request_tokens:
+            most = f"{settings.max_request_tokens} at most (max_request_tokens)"
+            raise InvalidRequest(f"{form} tokens in all, {most}", field="prompts")
+    if (most_clients := max(work.clients, default=1)) > settings.max_queue:
+        raise InvalidRequest(f"{most_clients} at once; {settings.max_queue} may wait", field="clients")
 
 
 def twin_difference(settings: EngineSettings, *, with_peer: bool) -> dict[str, float]:
@@ -148,7 +175,7 @@ def serial(sides: Sides, form: Form, n_reads: int, rates: Rates, effort: Effort,
         row.add(name, (time.perf_counter() - started) * 1e3)
         if engine:
             steps[name] += int(engine.stats()["rounds_total"] - before)
-    arithmetic_ms, bytes_ms = rates.floors_ms(products(sides.model.decoder, sides.draw(form).tree), form.n_rows)
+    arithmetic_ms, bytes_ms = rates.floors_ms(products(sides.model.decoder, sides.draw(form).tree))
     row.notes |= {"reads": n_reads, "steps": steps, "arithmetic_ms": arithmetic_ms, "bytes_ms": bytes_ms}
     return row
 

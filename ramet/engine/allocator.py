@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import ctypes
+import os
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # mallopt's numbers
-_LARGEST = 1 << 28  # what is larger goes back to the system as soon as it is freed
+_LARGEST = (1 << 28, 1 << 25)  # what is larger goes back as soon as it is freed; older releases take the second at most
 _KEPT = (1 << 31) - 1
 _HEAP = 64 << 20  # of this much each are the heaps of threads other than the first
+_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD_")
 
 
 def keep_freed() -> bool:
-    """Whether it was told: where it knows how (glibc). A pass frees some hundred MB that the next takes again; given
-    back in between, every page of it is faulted in and cleared once more, a fifth of the time of a pass of few rows."""
+    """Whether it was told: where it knows how (glibc), and the user has not told it otherwise by its own variables. A
+    pass frees some hundred MB that the next takes again; given back in between, every page of it is faulted in and
+    cleared once more, a fifth of the time of a pass of few rows. It holds for the whole process."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
+    if mallopt is None or told_by_user():
         return False
-    told = [mallopt(_MMAP_THRESHOLD, _LARGEST), mallopt(_TRIM_THRESHOLD, _KEPT), mallopt(_TOP_PAD, _HEAP)]
-    return all(told)
+    # First, for the others end its search for a good threshold: where this fails, tensors would go back at 128 KiB.
+    if not any(mallopt(_MMAP_THRESHOLD, n) for n in _LARGEST):
+        return False
+    return bool(mallopt(_TRIM_THRESHOLD, _KEPT) and mallopt(_TOP_PAD, _HEAP))
+
+
+def told_by_user() -> bool:
+    """Whether the environment sets what `keep_freed` would."""
+    return "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", "") or any(name in os.environ for name in _VARIABLES)

@@ -64,6 +64,9 @@ class PackedExperts:
 
     def __call__(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         assert x.dtype == self._dtype
+        assert x.shape[1] == self._sizes[2]
+        assert len(x) == len(chosen)
+        assert chosen.shape == weights.shape
         x, chosen, weights = x.contiguous(), chosen.contiguous(), weights.contiguous()
         assert chosen.dtype == torch.int64
         assert weights.dtype == torch.float32

@@ -18,9 +18,10 @@ def pack(gate_up: torch.Tensor, down: torch.Tensor, activation: str) -> PlainExp
 def route(logits: torch.Tensor, n_chosen: int, scale: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
     """The experts of each row: logits [N, E] -> (chosen [N, k] int64, weights [N, k] float32).
 
-    Those of the k largest shares of a softmax over all, descending, the lower of two equal ones first; their shares are
-    made to sum to 1 and, where scale [E] float32 is given, multiplied by their experts' scales (Gemma 4), without it
-    rounded to the dtype of logits (Qwen3.5-MoE).
+    Those of the k largest shares of a softmax over all, descending, of equal logits the lower expert first; where
+    logits differ by less than shares can show, either may be. Their shares are made to sum to 1 and, where scale [E]
+    float32 is given, multiplied by their experts' scales (Gemma 4), without it rounded to the dtype of logits
+    (Qwen3.5-MoE).
     """
     shares, order = logits.softmax(-1, dtype=torch.float32).sort(dim=-1, descending=True, stable=True)
     chosen, weights = order[:, :n_chosen], shares[:, :n_chosen]

@@ -467,7 +467,8 @@ def variants() -> Iterator[Variant]:
     yield _variant(_combine, "*bf16 *i64 *fp32 *bf16", _combination(2816, 8))
     cases = (
         ("bf16", torch.bfloat16, (9, 0), 1), ("bf16", torch.bfloat16, (9, 0), 99),
-        ("bf16", torch.bfloat16, (8, 0), 99), ("fp32", torch.float32, (9, 0), 1),
+        ("bf16", torch.bfloat16, (8, 0), 1), ("bf16", torch.bfloat16, (8, 0), 99),
+        ("fp32", torch.float32, (9, 0), 1),
     )  # fmt: skip
     for name, dtype, card, load in cases:
         tiling = choose_tiling(dtype, card, load, 2816, 704)

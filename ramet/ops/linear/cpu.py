@@ -90,10 +90,12 @@ class NativeLinear:
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         """x @ weight.T + bias + residual [M, N], rounded once."""
         assert residual.dtype == self._dtype
+        assert residual.shape == (len(x), self._sizes[0])
         return self._product(x, _rows(residual))
 
     def _product(self, x: torch.Tensor, residual: torch.Tensor | None) -> torch.Tensor:
         assert x.dtype == self._dtype
+        assert x.shape[1] == self._sizes[1]
         x, out = _rows(x), torch.empty(x.shape[0], self._sizes[0], dtype=x.dtype)
         self._functions.ramet_linear(
             pointer(x), c_int64(x.stride(0)), len(x), pointer(self._weight), *self._sizes, pointer(self._bias),
@@ -125,5 +127,6 @@ class PackedLinear:
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         """x @ weight.T + bias + residual [M, N], rounded once."""
+        assert residual.shape == (len(x), self._weight.shape[0])
         total: torch.Tensor = _mkldnn._linear_pointwise.binary(x, residual, self._weight, self._bias, "add")
         return total

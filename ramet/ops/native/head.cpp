@@ -1,8 +1,9 @@
 // Reading the vocabulary; the contract is ops/head/reference.py.
 //
 // The weight is read once: packed a block at a time and multiplied with all rows at once; or, by the matrix units, as it
-// lies, and the rows are packed. Of the logits only a running maximum and sum are kept. Chunks of the vocabulary are fixed and joined in their order, and a row's arithmetic is the
-// same whatever rows accompany it, so its bits depend neither on those nor on the number of threads.
+// lies, and the rows are packed. Of the logits only a running maximum and sum are kept. Chunks of the vocabulary are fixed
+// and joined in their order, and a row's arithmetic is the same whatever rows accompany it, so its bits depend neither on
+// those nor on the number of threads.
 #include <cmath>
 
 #include "memory.h"

@@ -60,7 +60,8 @@ def join(
     assert len(parts) == (1 if post is None else 2)
     x, parts = _dense(x), [(_dense(part), _weight(weight)) for part, weight in parts]
     post, scale = None if post is None else _weight(post), None if scale is None else scale.contiguous()
-    assert all(part.dtype == x.dtype for part, _ in parts)
+    assert all(part.dtype == x.dtype and part.shape == x.shape for part, _ in parts)
+    assert kinds is None or (kinds.dtype == torch.int32 and len(kinds) == len(x))
     assert scale is None or scale.dtype == x.dtype
     out = _like(x)
     (first, first_weight), (second, second_weight) = parts[0], parts[-1] if post is not None else (None, None)
