@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+)
 
 from ramet.errors import CheckpointError
 
@@ -81,8 +90,8 @@ class LLaDA2Keys(ExpertsKeys):
     """Its rotary embedding turns a part of each head, said in one of two ways."""
 
     intermediate_size: PositiveInt
-    first_k_dense_replace: int
-    num_shared_experts: int
+    first_k_dense_replace: NonNegativeInt
+    num_shared_experts: NonNegativeInt
     n_group: PositiveInt
     topk_group: PositiveInt
     routed_scaling_factor: PositiveFloat

@@ -57,6 +57,7 @@ def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
         checkpoint,
         {name: weight.parts for name, weight in plan.items()},
         shapes={name: weight.shape for name, weight in plan.items()},
+        wide={name for name, weight in plan.items() if weight.wide},
         dtype=DTYPES[settings.dtype],
         unused=(*family.unused, *family.idle(shape, checkpoint.names)),
     )

@@ -137,9 +137,7 @@ class Ops:
     gated_delta: GatedDelta
     pack_experts: Callable[[torch.Tensor, torch.Tensor, str], Experts]
     route: Callable[[torch.Tensor, int, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor]]
-    route_grouped: Callable[
-        [torch.Tensor, torch.Tensor, int, int, int, float], tuple[torch.Tensor, torch.Tensor]
-    ]
+    route_grouped: Callable[[torch.Tensor, torch.Tensor, int, int, int, float], tuple[torch.Tensor, torch.Tensor]]
     planning: Planning
     why: dict[str, str]
 

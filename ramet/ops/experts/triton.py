@@ -537,8 +537,8 @@ Variant = tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]
 
 
 def variants() -> Iterator[Variant]:
-    """What Gemma 4's and LLaDA2's shapes launch, to be compiled for cards that are not here: (kernel, signature, constants,
-    options)."""
+    """What Gemma 4's shapes launch, and LLaDA2's choice, to be compiled for cards that are not here: (kernel,
+    signature, constants, options)."""
     shape = {"n_experts": 128, "width": 2816, "size": 704}
     for n_rows in (30, 20000):
         steps = _steps(n_rows, 8, 128)
