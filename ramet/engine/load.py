@@ -9,6 +9,7 @@ import torch
 
 from ramet.cache.store import Store
 from ramet.config import rope_frequencies
+from ramet.denoise.masking import Masking
 from ramet.denoise.settings import Denoising
 from ramet.engine.allocator import keep_freed
 from ramet.engine.graphs import Graphs
@@ -45,6 +46,20 @@ def denoising_of(checkpoint: Checkpoint, settings: EngineSettings) -> Denoising:
     if length > own.canvas_length:
         raise InvalidRequest(f"the model's canvases have {own.canvas_length} rows, not {length}", field="canvas_length")
     return replace(own, canvas_length=length, max_steps=n_steps)
+
+
+def masking_of(checkpoint: Checkpoint, settings: EngineSettings) -> Masking | None:
+    """The blocks of a model that fills in masks; None of another. Raises CheckpointError, InvalidRequest."""
+    defaults = FAMILIES[checkpoint.model_type].blocks
+    if defaults is None:
+        if settings.block_size is not None:
+            raise InvalidRequest(f"{checkpoint.model_type} has no blocks of masks", field="block_size")
+        return None
+    tokenizer = checkpoint.tokenizer()
+    return Masking.of(
+        checkpoint.name, checkpoint.config, checkpoint.generation, defaults, control=tokenizer.control,
+        eos=tokenizer.eos, size=settings.block_size,
+    )  # fmt: skip
 
 
 def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
