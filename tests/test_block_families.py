@@ -196,7 +196,7 @@ def test_the_head_is_the_one_in_the_file(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "change", "message"), [
     ("sdar", lambda w: w.pop("model.layers.1.self_attn.k_norm.weight"), r"missing are model\.layers\.1.*k_norm"),
-    ("sdar", lambda w: w.update({"model.layers.0.self_attn.q_proj.bias": torch.ones(96)}), "nothing uses .*q_proj.bias"),
+    ("sdar", lambda w: w.update({"model.layers.0.self_attn.q_proj.bias": torch.ones(96)}), r"nothing uses .*q_proj\.b"),
     ("sdar_moe", lambda w: w.pop("model.layers.2.mlp.experts.7.up_proj.weight"), r"missing are .*experts\.7\.up_proj"),
     ("sdar_moe", lambda w: w.update({"model.layers.0.mlp.shared_expert.up_proj.weight": torch.ones(2, 2)}),
      "nothing uses .*shared_expert"),
@@ -358,3 +358,21 @@ def test_equal_answers_whatever_shares_the_round() -> None:
         futures = [engine.submit(plan.tree, n_keep=plan.trunk) for plan in plans]
         for each, plan, future in zip(asked, plans, futures, strict=True):
             assert_close(plan.answers(future.result(60)), expected(engine, model, each), 1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_bits_of_the_question_asked_alone(name: str, dtype: str) -> None:
+    """Whatever shares the round, in chunks, and resumed."""
+    directory, _ = block_models.saved(name, suffix="-b32")
+    settings: dict[str, Any] = {"dtype": dtype, "batch_invariant": True}
+    with (
+        tiny_engine(source=directory, prefix_caching=False, **settings) as lone,
+        tiny_engine(source=directory, max_round_tokens=160, **settings) as loaded,
+    ):
+        states = [STATE * 3, STATE * 3 + "the end", STATE, STATE * 3]
+        for state, answers in zip(states, [loaded.decide(request(state)).answers for state in states], strict=True):
+            for question, asked in QUESTIONS.items():
+                alone = DecisionRequest.parse({"state": state, "questions": {question: asked}})
+                assert lone.decide(alone).answers[question] == answers[question]
+        assert loaded.stats()["prefix_hit_tokens_total"] > 0
