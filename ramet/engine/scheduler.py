@@ -210,7 +210,8 @@ class Scheduler:
         block = int(job.tree.blocks[0])
         if self.pages.page_size % block:
             job.n_keep, job.marks = 0, ()
-        job.keys = self.pages.keys(job.tree.tokens[: job.n_keep], f"{block} {job.salt}")
+        salt = job.salt if block == 1 else f"{job.salt}\0block {block}"  # other rows, of the same tokens
+        job.keys = self.pages.keys(job.tree.tokens[: job.n_keep], salt)
         self.waiting.insert(0 if first else len(self.waiting), job)
 
     def next(self) -> Batch:
