@@ -62,12 +62,12 @@ GROUPS = [(256, 8, 8, 4), (12, 3, 3, 2), (8, 2, 1, 1), (60, 17, 10, 3), (6, 4, 3
 @pytest.mark.parametrize("n_rows", [0, 1, 65])
 @pytest.mark.parametrize("coarse", [True, False])
 def test_groups_as_the_reference(sizes: tuple[int, int, int, int], n_rows: int, coarse: bool) -> None:
-    """Of coarse logits and biases many are equal."""
+    """Coarse shares are 0, a half or 1, so that many are equal, with their biases too."""
     wide = torch.full((n_rows, sizes[0] + 3), torch.nan, device=DEVICE)
     logits, bias = wide[:, : sizes[0]].normal_(0, 2), torch.randn(sizes[0], device=DEVICE) * 0.3
     if coarse:
-        logits.round_()
-        bias.round_()
+        logits.sign_().mul_(torch.randint(0, 2, logits.shape, device=DEVICE)).mul_(200)
+        bias = (bias * 8).round() / 8
     chosen, weights = triton.route_grouped(logits, bias, *sizes[1:], 2.5)
     wanted, their_weights = reference.route_grouped(logits, bias, *sizes[1:], 2.5)
     assert chosen.dtype == torch.int64
