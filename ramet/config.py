@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ramet.errors import CheckpointError
+from ramet.keys import KEYS, read_keys
 
 if TYPE_CHECKING:  # importing transformers takes seconds
     from transformers import PretrainedConfig
@@ -41,13 +42,19 @@ def read_config(directory: Path, known: Collection[str] | None = None) -> Pretra
 
 
 def make_config(raw: Mapping[str, Any], known: Collection[str] | None, where: str) -> PretrainedConfig:
-    """transformers' class of the `model_type` that `raw` names, filled from it."""
-    from transformers import CONFIG_MAPPING
+    """transformers' class of the `model_type` that `raw` names, its plain one for those of KEYS, filled from it."""
+    from transformers import CONFIG_MAPPING, PretrainedConfig
 
     model_type = raw.get("model_type")
-    choices = sorted(CONFIG_MAPPING.keys() if known is None else known)
-    if model_type not in choices or model_type not in CONFIG_MAPPING:
+    readable = CONFIG_MAPPING.keys() | KEYS.keys()
+    choices = sorted(readable if known is None else known)
+    if model_type not in choices or model_type not in readable:
         raise CheckpointError(f"{where}: unknown model_type {model_type!r}; known are {', '.join(choices)}")
+    if model_type in KEYS:
+        config = PretrainedConfig()
+        for key, value in read_keys(raw, where).items():
+            setattr(config, key, value)
+        return config
     try:
         return CONFIG_MAPPING[model_type].from_dict(dict(raw))
     except Exception as error:  # each class has validators of its own, which raise what they like

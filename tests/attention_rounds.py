@@ -112,3 +112,55 @@ class Chain:
         q, k, v = (x.new_full((packed.n_tokens, *x.shape[1:]), torch.nan) for x in (self.q, self.k, self.v))
         q[rows], k[rows], v[rows] = self.q[begin:end], self.k[begin:end], self.v[begin:end]
         return packed, q, k, v, KeyValue(pages[0], pages[1])
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Chunks of blocks of `size` in one round, which begin and end anywhere in their blocks: each is more of a sequence
+    whose first rows are in pages, with forks there, and all but the first third have a fork of their own below them."""
+
+    size: int
+    round: Round
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    pages: KeyValue
+    contexts: list[int]
+    owned: list[IntArray]
+
+    @classmethod
+    def random(cls, rng: np.random.Generator, size: int, cases: Sequence[tuple[int, int]], page: int) -> Chunks:
+        """cases: rows in pages, and of the chunk."""
+        contexts = [n for n, _ in cases]
+        owned, pages = held(rng, contexts, page, 1, 16, torch.float32)
+        units = []
+        for i, ((n, n_rows), own) in enumerate(zip(cases, owned, strict=True)):
+            segments = [Segment(np.zeros(n_rows, np.int32), -1, size, [Read([1])])]
+            if i % 3:
+                segments.append(Segment(np.zeros(size + i % 3, np.int32), 0, size, [Read([1], row=0)]))
+            forks = np.unique(rng.integers(0, n, 3) if n else [0]).astype(np.int32)
+            forks[0] = 0
+            units.append(Unit(Tree.of(segments), own, n, forks=forks, continues=n > 0))
+        packed = pack(units)
+        q, k, v = normal(rng, packed.n_tokens, 5, 16).split([3, 1, 1], 1)
+        return cls(size, packed, q, k, v, pages, contexts, owned)
+
+    def expected(self, scale: float) -> torch.Tensor:
+        """[T, H, D] in float64, sequence by sequence, from the rule alone."""
+        out, at, r = torch.empty(self.q.shape, dtype=torch.float64), 0, self.round
+        of_context = iter(zip(self.contexts, self.owned, strict=True))
+        for s, n_rows in enumerate(r["lengths"].tolist()):
+            rows = slice(at, at + n_rows)
+            if r["parents"][s] < 0:
+                n, own = next(of_context)
+                k, v = (p[torch.from_numpy(own).long()].flatten(0, 1)[:n] for p in (self.pages.keys, self.pages.values))
+            above = len(k)
+            k, v = torch.cat((k, self.k[rows])), torch.cat((v, self.v[rows]))
+            places = torch.arange(len(k))
+            block, blocks = places[above:, None] // self.size, places[None, :] // self.size
+            seen = (places[None, :] < above) | (blocks <= block)
+            scores = torch.einsum("nhd,md->hnm", self.q[rows].double(), k[:, 0].double()) * scale
+            weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+            out[rows] = torch.einsum("hnm,md->nhd", weights, v[:, 0].double())
+            at += n_rows
+        return out

@@ -1,10 +1,11 @@
-"""Tiny random models in float32: transformers' own, and ours from the same weights."""
+"""Tiny random models in float32: oracles, mostly transformers' own, and ours from the same weights."""
 
 from __future__ import annotations
 
 from functools import cache
 
 import torch
+from block_models import RAW, BlockModel
 from transformers import (
     AutoModelForCausalLM,
     Gemma3TextConfig,
@@ -63,6 +64,7 @@ CONFIGS = {  # by a name of ours: a family may have several
         num_global_key_value_heads=1, hidden_size_per_layer_input=0, final_logit_softcapping=2.0,
         enable_moe_block=True, num_experts=8, top_k_experts=3, moe_intermediate_size=40,
     ),
+    **{name: BlockModel.random(name, VOCAB_SIZE).config for name in RAW},
     "llama": LlamaConfig(**_COMMON, attention_bias=True, mlp_bias=True),
     "qwen3": Qwen3Config(**_COMMON),
     "qwen3_5": Qwen3_5TextConfig(**_QWEN3_5),
@@ -75,8 +77,11 @@ CONFIGS = {  # by a name of ours: a family may have several
 
 
 @cache
-def oracle(name: str) -> PreTrainedModel:
-    """transformers' model with weights large enough that its probabilities are far from uniform."""
+def oracle(name: str) -> PreTrainedModel | BlockModel:
+    """transformers' model, or one of tests/block_models.py: with weights large enough that its probabilities are far
+    from uniform."""
+    if name in RAW:
+        return BlockModel.random(name, VOCAB_SIZE)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(CONFIGS[name]).float().eval()
     scalars = [(place, weight) for place, weight in model.named_buffers() if place.endswith("layer_scalar")]
@@ -97,8 +102,8 @@ def build(name: str, ops: Ops, device: torch.device = CPU) -> Decoder:
     return made_of(oracle(name), ops, device)
 
 
-def made_of(model: PreTrainedModel, ops: Ops, device: torch.device = CPU) -> Decoder:
-    """Ours, of the weights of transformers' model."""
+def made_of(model: PreTrainedModel | BlockModel, ops: Ops, device: torch.device = CPU) -> Decoder:
+    """Ours, of the weights of such a model."""
     state, config = model.state_dict(), model.config.get_text_config()
     family = FAMILIES[model.config.model_type]
     shape = family.shape(config)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from attention_rounds import Chain, assert_close, chain, held
+from attention_rounds import Chain, Chunks, assert_close, chain, held
 from kernel_paths import kernel_paths
 from random_states import normal
 from random_trees import random_tree
@@ -304,3 +304,19 @@ def test_a_slot_that_is_not_there_is_noticed(compiled: None) -> None:
     with pytest.raises(AssertionError):
         cpu.keep(pages, torch.ones(4, 1, 16), torch.ones(4, 1, 16), stream)
     assert int(pages.keys.any(-1).sum()) == 3
+
+
+@pytest.mark.parametrize("page", [7, 16])
+@pytest.mark.parametrize("size", [2, 4, 32])
+def test_chunks_that_begin_and_end_in_mid_block(path: str, size: int, page: int) -> None:
+    """Behind nothing, and behind contexts of every length that a block and a half have; against the rule itself."""
+    rng = np.random.default_rng(size)
+    starts = range(0, 3 * size // 2 + 1, max(1, size // 5))
+    cases = [(n, rows) for n in starts for rows in sorted({1, size - 1, size, size + 1, 2 * size + 1})]
+    given = Chunks.random(rng, size, cases, page)
+    wanted, stream = given.expected(0.3), given.round.on(torch.device("cpu"))
+    for module in (cpu, reference):
+        for queries in (stream.every, stream.read):
+            rows = queries.rows.long()
+            found = module.attention(given.q[rows], given.k, given.v, stream, queries, given.pages, scale=0.3)
+            assert_close(found, wanted[rows], torch.float32)

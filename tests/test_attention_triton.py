@@ -9,7 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from attention_rounds import Chain, assert_close, chain, held
+from attention_rounds import Chain, Chunks, assert_close, chain, held
 from random_states import normal
 from random_trees import random_tree
 from triton_device import DEVICE
@@ -316,3 +316,17 @@ def test_keeps_rows_in_pages() -> None:
         flat = kept.view(-1, 3, 48)
         assert torch.equal(flat[[17, 63, 0]], source[[3, 4, 29]])
         assert int(flat.isfinite().all(-1).all(-1).sum()) == 3
+
+
+@pytest.mark.parametrize("invariant", MODES)
+@pytest.mark.parametrize("size", [4, 32])
+def test_chunks_that_begin_and_end_in_mid_block(size: int, invariant: bool) -> None:
+    """Behind nothing, and behind contexts that end anywhere in a block; against the rule itself."""
+    rng = np.random.default_rng(size)
+    cases = [(n, rows) for n in (0, 1, size - 1, size, size + 1) for rows in (1, size, size + 1)]
+    given = Chunks.random(rng, size, cases, PAGE)
+    wanted = given.expected(0.3)
+    of = Scene(given.round, given.q, given.k, given.v, given.pages)
+    for kind in WORDS:
+        rows = of.queries(kind).rows.long()
+        assert_close(of.run(kind, invariant=invariant), wanted[rows], torch.float32)

@@ -11,6 +11,7 @@ import pytest
 from ramet.cache.pages import Pages
 from ramet.engine.runner import Runner
 from ramet.engine.scheduler import Job, Scheduler
+from ramet.families import FAMILIES
 from ramet.tree import Read, Reads, Segment, Tree
 from tests import decoders
 from tests.oracle import evaluate
@@ -60,7 +61,8 @@ def assert_equal(found: Reads, expected: Reads, model_type: str) -> None:
 def drawn(model_type: str, seed: int) -> tuple[list[Tree], list[Reads]]:
     """Random trees, and what transformers makes of each."""
     rng = np.random.default_rng(seed)
-    trees = [random_tree(rng, vocab_size=decoders.VOCAB_SIZE) for _ in range(6)]
+    blocks = (4, 16, 1) if FAMILIES[decoders.CONFIGS[model_type].model_type].blocks else (1,)
+    trees = [random_tree(rng, vocab_size=decoders.VOCAB_SIZE, blocks=blocks) for _ in range(6)]
     return trees, [evaluate(decoders.oracle(model_type), tree) for tree in trees]
 
 

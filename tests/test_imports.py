@@ -29,6 +29,7 @@ LAYERS = (
     {"request", "generation"},
     {"tree"},
     {"config"},
+    {"keys"},
     {"errors"},
     {"version"},
 )

@@ -243,7 +243,7 @@ def test_a_chunk_that_is_small_for_its_blocks_goes_where_nothing_else_can() -> N
     assert sum(n for r in drain(scheduler) for _, n in r) == 2 * 121
 
 
-@pytest.mark.parametrize("block", [4, WHOLE])
+@pytest.mark.parametrize("block", [3, 16, WHOLE])
 def test_rows_that_see_what_follows_are_not_kept_for_others(block: int) -> None:
     pages = Pages(20, 8)
     scheduler = Scheduler(pages, 64)
@@ -253,6 +253,15 @@ def test_rows_that_see_what_follows_are_not_kept_for_others(block: int) -> None:
         scheduler.add(job)
         drain(scheduler)
         assert job.n_cached == 0
+
+
+def test_blocks_that_end_with_pages_are_kept_for_their_like() -> None:
+    scheduler = Scheduler(Pages(20, 8), 64)
+    for block, n_cached in ((4, 0), (8, 0), (1, 0), (4, 16), (1, 16)):
+        job = Job(Tree.of([Segment(np.arange(20), block=block, reads=[Read([1])])]), Future(), n_keep=20)
+        scheduler.add(job)
+        drain(scheduler)
+        assert job.n_cached == n_cached
 
 
 def test_a_branch_is_not_joined_with_the_rest_of_a_trunk() -> None:

@@ -94,6 +94,11 @@ ENGINE_OPTIONS = (
         help="Of a diffusion model: read a canvas in the round that ends its prompt, where that has room for it.  "
         "[default: True]",
     ),
+    click.option(
+        "--block-size",
+        type=click.IntRange(min=2),
+        help="Of a model that fills in masks: rows of a block.  [default: the model's]",
+    ),
     click.option("--threads", type=click.IntRange(min=1), help="Threads of a pass on the CPU.  [default: torch's]"),
     click.option(
         "--op",
@@ -122,6 +127,7 @@ ENGINE_SETTINGS = (
     "canvas_length",
     "max_denoising_steps",
     "single_pass_reads",
+    "block_size",
     "threads",
     "ops",
 )

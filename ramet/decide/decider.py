@@ -15,12 +15,14 @@ from ramet.decide.canvas import NOISE, Canvas
 from ramet.decide.form import Form
 from ramet.decide.joint import Lines, Sheet
 from ramet.decide.letters import Labels
+from ramet.decide.masks import masked
 from ramet.decide.passages import Passages
 from ramet.decide.plan import Bough, Plan, assemble
 from ramet.decide.recent import Recent
 from ramet.decide.reply import ReplyStart
 from ramet.decide.settings import DecideSettings, Temperatures
 from ramet.decide.steps import Reading
+from ramet.denoise.masking import Masking
 from ramet.errors import CheckpointError, InvalidRequest
 from ramet.request import DecisionRequest, Method, Question, as_json
 from ramet.text.chat import Frame
@@ -37,11 +39,16 @@ class Decider:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, frame: Frame, settings: DecideSettings, canvas: Canvas | None = None
+        self,
+        tokenizer: Tokenizer,
+        frame: Frame,
+        settings: DecideSettings,
+        canvas: Canvas | None = None,
+        masking: Masking | None = None,
     ) -> None:
-        """canvas: what replies are read from, of a diffusion model."""
+        """What replies are read from: canvas of a diffusion model, masking of one that fills in blocks of masks."""
         self.settings = settings
-        self._canvas = canvas
+        self._canvas, self._masking = canvas, masking
         self._tokenizer = tokenizer
         self._frame = frame
         start = ReplyStart.of(tokenizer, frame)
@@ -77,7 +84,9 @@ class Decider:
         course = None
         if self._canvas is not None and request.x_steps > 1:
             course = Reading(tree, blanks, self._canvas.denoising, request.x_steps)
-        return Plan(tree, trunk, trunk - self._mutable(state), cells, asked, request.x_confidence, layout, course)
+        return Plan(
+            tree, trunk, max(0, trunk - self._mutable(state)), cells, asked, request.x_confidence, layout, course
+        )
 
     def _check_noise(self, request: DecisionRequest) -> None:
         """Raises InvalidRequest for what only a model with canvases can be asked."""
@@ -106,10 +115,10 @@ class Decider:
             if lines is not None:
                 lines.check(form, field)
             return replace(form, n_samples=request.x_samples)
-        if self._canvas is not None:
+        if self._canvas is not None or self._masking is not None:
+            slot = "on a canvas with a slot" if self._masking is None else "at a mask"
             raise InvalidRequest(
-                'a diffusion model is read on a canvas with a slot for one label: leave it at "letters"',
-                field="x_method",
+                f'a diffusion model is read {slot} for one label: leave it at "letters"', field="x_method"
             )
         return options.form(question, self.settings.scored, field)
 
@@ -117,6 +126,11 @@ class Decider:
         return options.prior_weight(question, self.settings.prior) if method == "options" else 0.0
 
     def _bough(self, state: str, forms: Sequence[Form | Sheet], salt: str) -> Bough:
+        """Trunk and branches as the model reads them."""
+        bough = self._prompts(state, forms, salt)
+        return bough if self._masking is None else masked(bough, self._masking)
+
+    def _prompts(self, state: str, forms: Sequence[Form | Sheet], salt: str) -> Bough:
         """A trunk that ends behind the state, and each form's branch; joined, their ids are those of whole prompts."""
         text, head = prompt.trunk_text(self._frame, state), np.array(self._frame.head, np.int32)
         if self._tokenizer.splits_after_colon:

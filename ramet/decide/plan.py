@@ -55,10 +55,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Bough:
-    """A trunk [T] and the branches behind it."""
+    """A trunk [T], whose rows see each other by `block`, and the branches behind it. It may be empty: then the branches
+    are roots."""
 
     trunk: IntArray
     branches: Sequence[Branch]
+    block: int = 1
 
 
 def assemble(boughs: Sequence[Bough], canvas: Canvas | None = None) -> tuple[Tree, IntArray, list[Blank]]:
@@ -66,7 +68,7 @@ def assemble(boughs: Sequence[Bough], canvas: Canvas | None = None) -> tuple[Tre
     end in, whose slots are filled here."""
     layout, blanks = _Layout(), list[Blank]()
     for bough in boughs:
-        trunk = layout.root(bough.trunk)
+        trunk = layout.root(bough.trunk, bough.block) if len(bough.trunk) else -1
         firsts = [layout.branch(branch, trunk) for branch in bough.branches]
         if canvas is not None:
             blanks += _blanks(Opening(bough.trunk), zip(firsts, bough.branches, strict=True))
@@ -102,11 +104,11 @@ class _Layout:
         self._bases: list[int] = []
         self._n_segments = 0
 
-    def root(self, ids: IntArray) -> int:
+    def root(self, ids: IntArray, block: int) -> int:
         self._tokens.append(ids)
         self._lengths.append(np.array([len(ids)], np.int32))
         self._parents.append(np.array([-1], np.int32))
-        self._blocks.append(np.array([1], np.int32))
+        self._blocks.append(np.array([block], np.int32))
         self._n_segments += 1
         return self._n_segments - 1
 

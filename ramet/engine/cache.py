@@ -35,16 +35,18 @@ class Cache:
 
     @classmethod
     def allocate(cls, model: Decoder, settings: EngineSettings) -> Cache:
-        """Of a model with recurrent layers half of the bytes are for its states."""
+        """Of a model with recurrent layers half of the bytes are for its states. Pages end where blocks of masks do,
+        whose rows see each other: so the tokens of whole pages say what is in them."""
         assert settings.cache_bytes
         shape, dtype = model.shape, DTYPES[settings.dtype]
-        page, state = PAGE_SIZE * row_bytes(shape, dtype), state_bytes(shape, dtype)
+        size = math.lcm(PAGE_SIZE, settings.block_size or 1)
+        page, state = size * row_bytes(shape, dtype), state_bytes(shape, dtype)
         budget = settings.cache_bytes // 2 if state else settings.cache_bytes
         n_pages = max(1, budget // page) if page else STATES_A_JOB
         n_states = max(2 * STATES_A_JOB, budget // state) if state else 0
-        store = allocate(shape, n_pages, PAGE_SIZE, n_states, dtype, model.device)
+        store = allocate(shape, n_pages, size, n_states, dtype, model.device)
         tiers = _tiers(settings, _identity(model, settings))
-        pages = Pages(n_pages, PAGE_SIZE, n_states, LowerLevels(store, tiers) if tiers else None)
+        pages = Pages(n_pages, size, n_states, LowerLevels(store, tiers) if tiers else None)
         grain = 1 if not state else math.lcm(PAGE_SIZE, CHUNK) if settings.batch_invariant else PAGE_SIZE
         return cls(store, pages, tiers, grain, settings.checkpoint_spacing, page, state)
 
@@ -78,7 +80,7 @@ class Cache:
 
     def describe(self) -> str:
         states = f", {self.pages.n_states} recurrent states" if self.pages.recurrent else ""
-        return f"{self.pages.n_pages} pages of {PAGE_SIZE} tokens{states}"
+        return f"{self.pages.n_pages} pages of {self.pages.page_size} tokens{states}"
 
     def close(self, *, spill: bool = True) -> None:
         """Leave what is kept to the levels below, so that the next engine finds what lies on disk; with `spill` off,

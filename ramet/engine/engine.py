@@ -9,6 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Self
@@ -19,10 +20,11 @@ import torch
 from ramet.decide.canvas import Canvas, thoughtless
 from ramet.decide.decider import Decider, Plan
 from ramet.decide.settings import settings_for
+from ramet.denoise.masking import Masking
 from ramet.denoise.settings import Denoising
 from ramet.engine.cache import Cache
 from ramet.engine.course import Course
-from ramet.engine.load import denoising_of, load_model, open_known, runner_for, shape_of
+from ramet.engine.load import denoising_of, load_model, masking_of, open_known, runner_for, shape_of
 from ramet.engine.runner import Flight
 from ramet.engine.scheduler import Batch, Job, Scheduler
 from ramet.engine.settings import EngineSettings
@@ -64,12 +66,13 @@ class Engine:
         settings: EngineSettings,
         denoising: Denoising | None = None,
         conversation: Conversation | None = None,
+        masking: Masking | None = None,
     ) -> None:
-        """denoising and conversation: of a model that writes."""
+        """denoising and conversation: of a model that writes; masking: of one that fills in blocks of masks."""
         assert settings.max_round_tokens
         assert settings.cache_bytes
         self.name, self.decider, self.settings = name, decider, settings
-        self.shape = model.shape
+        self.shape, self.masking = model.shape, masking
         self.fault: EngineFault | None = None
         self._cache = Cache.allocate(model, settings)
         if settings.max_round_tokens < self._cache.grain:
@@ -108,11 +111,16 @@ class Engine:
         checkpoint = open_known(source)
         frame, tokenizer = checkpoint.frame(), checkpoint.tokenizer()
         canvas = denoising = None
-        if shape_of(checkpoint).conditioning is not None:
-            denoising = denoising_of(checkpoint, resolved)
+        masking = masking_of(checkpoint, resolved)
+        diffuses = shape_of(checkpoint).conditioning is not None
+        if masking is not None or diffuses:
             if method == "options":
                 raise CheckpointError(f'{checkpoint.name}: a diffusion model takes the method "letters" alone')
             method = "letters"
+        if masking is not None:
+            resolved = replace(resolved, block_size=masking.size)
+        if diffuses:
+            denoising = denoising_of(checkpoint, resolved)
             frame = thoughtless(tokenizer, frame)
             canvas = Canvas.of(tokenizer, frame, denoising)
         asking = settings_for(checkpoint.name, method=method, chat=bool(frame.tail))
@@ -121,9 +129,9 @@ class Engine:
                 f"{checkpoint.name}: its tokens may span the cut between state and question, so the cut depends on all "
                 "the questions of a request, and answers cannot be batch-invariant; load without batch_invariant"
             )
-        decider = Decider(tokenizer, frame, asking, canvas)
+        decider = Decider(tokenizer, frame, asking, canvas, masking)
         model, conversation = load_model(checkpoint, resolved), Conversation(tokenizer, checkpoint.template())
-        return cls(name or checkpoint.name, model, decider, resolved, denoising, conversation)
+        return cls(name or checkpoint.name, model, decider, resolved, denoising, conversation, masking)
 
     def decide(
         self,
@@ -235,6 +243,7 @@ class Engine:
             "max_positions": str(self.shape.max_positions),
             "batch_invariant": str(s.batch_invariant),
             "cache": self._cache.describe(),
+            **(self.masking.describe() if self.masking else {}),
             **{f"op {name}": why for name, why in self._runner.model.ops.why.items()},
         }
 

@@ -9,6 +9,7 @@ import torch
 
 from ramet.cache.store import Store
 from ramet.config import rope_frequencies
+from ramet.denoise.masking import Masking
 from ramet.denoise.settings import Denoising
 from ramet.engine.allocator import keep_freed
 from ramet.engine.graphs import Graphs
@@ -47,6 +48,20 @@ def denoising_of(checkpoint: Checkpoint, settings: EngineSettings) -> Denoising:
     return replace(own, canvas_length=length, max_steps=n_steps)
 
 
+def masking_of(checkpoint: Checkpoint, settings: EngineSettings) -> Masking | None:
+    """The blocks of a model that fills in masks; None of another. Raises CheckpointError, InvalidRequest."""
+    defaults = FAMILIES[checkpoint.model_type].blocks
+    if defaults is None:
+        if settings.block_size is not None:
+            raise InvalidRequest(f"{checkpoint.model_type} has no blocks of masks", field="block_size")
+        return None
+    tokenizer = checkpoint.tokenizer()
+    return Masking.of(
+        checkpoint.name, checkpoint.config, checkpoint.generation, defaults, control=tokenizer.control,
+        eos=tokenizer.eos, size=settings.block_size,
+    )  # fmt: skip
+
+
 def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
     """Read a checkpoint's weights. Raises CheckpointError."""
     family, shape = FAMILIES[checkpoint.model_type], shape_of(checkpoint)
@@ -57,6 +72,7 @@ def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
         checkpoint,
         {name: weight.parts for name, weight in plan.items()},
         shapes={name: weight.shape for name, weight in plan.items()},
+        wide={name for name, weight in plan.items() if weight.wide},
         dtype=DTYPES[settings.dtype],
         unused=(*family.unused, *family.idle(shape, checkpoint.names)),
     )

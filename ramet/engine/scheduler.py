@@ -43,11 +43,12 @@ class Task:
 class Job:
     """One submitted tree and what is left of it.
 
-    `n_keep` leading rows, of its first root, go into the prefix index, under `salt`; of a model with recurrent
-    layers as far as the last of `marks`, the positions at which checkpoints are kept. A root with blocks leaves
-    nothing there: what its rows are depends on rows behind them. `future` gets the outcome or the error; where there is
-    a `course`, the tree is one of several. A job that is to run `alone` shares no round. `keys` are those of its pages
-    in the index. With `two_steps` canvases wait until what they follow is in pages.
+    `n_keep` leading rows, of its first root, go into the prefix index, under `salt`; of a model with recurrent layers
+    as far as the last of `marks`, the positions at which checkpoints are kept. A root whose blocks do not end with
+    pages, or that is WHOLE, leaves nothing there: what its rows are depends on rows behind them. `future` gets the
+    outcome or the error; where there is a `course`, the tree is one of several. A job that is to run `alone` shares no
+    round. `keys` are those of its pages in the index. With `two_steps` canvases wait until what they follow is in
+    pages.
     """
 
     tree: Tree
@@ -78,7 +79,7 @@ class Job:
     def run(self, tree: Tree, n_keep: int, marks: tuple[int, ...]) -> None:
         """Begin with a tree, the first one or the next of the course."""
         self.tree, self.tasks, self.is_begun, self.stepped = tree, None, False, ()
-        self.n_keep, self.marks = (n_keep, marks) if tree.blocks[0] == 1 else (0, ())
+        self.n_keep, self.marks = n_keep, marks
         self.logits = np.empty(len(tree.columns), np.float32)
         self.logsumexp = np.empty(len(tree.read_rows), np.float32)
 
@@ -206,7 +207,11 @@ class Scheduler:
 
     def add(self, job: Job, *, first: bool = False) -> None:
         """Behind those that wait, or before them."""
-        job.keys = self.pages.keys(job.tree.tokens[: job.n_keep], job.salt)
+        block = int(job.tree.blocks[0])
+        if self.pages.page_size % block:
+            job.n_keep, job.marks = 0, ()
+        salt = job.salt if block == 1 else f"{job.salt}\0block {block}"  # other rows, of the same tokens
+        job.keys = self.pages.keys(job.tree.tokens[: job.n_keep], salt)
         self.waiting.insert(0 if first else len(self.waiting), job)
 
     def next(self) -> Batch:

@@ -18,7 +18,7 @@ PAGE_SIZE = 16
 
 _AT_LEAST_ONE = (
     "max_round_tokens", "max_request_tokens", "max_queue", "cache_bytes", "disk_cache_bytes", "checkpoint_spacing",
-    "threads", "max_model_len", "max_round_requests", "canvas_length", "max_denoising_steps",
+    "threads", "max_model_len", "max_round_requests", "canvas_length", "max_denoising_steps", "block_size",
 )  # fmt: skip
 
 
@@ -36,6 +36,7 @@ class EngineSettings:
     requests under way at once (None: as many as fit). prefix_caching: whether states are kept for later requests.
     Of diffusion models, canvas_length: rows of a canvas at most, and max_denoising_steps (None: the model's own);
     single_pass_reads: whether a canvas is read in the round that ends its prompt, where that has room for it.
+    block_size: rows of a block, of models that fill in masks (None: as the checkpoint says).
     """
 
     device: str = "auto"
@@ -57,6 +58,7 @@ class EngineSettings:
     canvas_length: int | None = None
     max_denoising_steps: int | None = None
     single_pass_reads: bool = True
+    block_size: int | None = None
 
     def __post_init__(self) -> None:
         for name in (*_AT_LEAST_ONE, "memory_cache_bytes"):

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
 from ramet.families.family import Plan, Weight, attention_plan, layer_kinds, layers_plan, mlp_plan, outer_plan, require
-from ramet.layers.shape import AttentionShape, LayerShape, MLPShape, Shape
+from ramet.layers.shape import AttentionShape, ExpertsShape, LayerShape, MLPShape, Shape
 
 
-def dense_shape(config: Any, *, qk_norm: bool) -> Shape:
-    """The keys that Llama-like configurations share (transformers' LlamaConfig and its kin)."""
+def dense_shape(config: Any, *, qk_norm: bool, mlp: ExpertsShape | None = None) -> Shape:
+    """The keys that Llama-like configurations share (transformers' LlamaConfig and its kin). mlp: what layers have
+    instead of a gated MLP."""
     require(config, "hidden_act", "silu")
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     window = getattr(config, "sliding_window", None) or 0
-    mlp = MLPShape(config.intermediate_size, bias=bool(getattr(config, "mlp_bias", False)))
+    dense = mlp or MLPShape(config.intermediate_size, bias=bool(getattr(config, "mlp_bias", False)))
     layers = [
         LayerShape(
             AttentionShape(
@@ -23,7 +24,7 @@ def dense_shape(config: Any, *, qk_norm: bool) -> Shape:
                 scale=head_dim**-0.5, window=window if kind == "sliding_attention" else 0,
                 bias=bool(config.attention_bias), qk_norm=qk_norm,
             ),
-            mlp,
+            dense,
         )
         for kind in layer_kinds(config, "sliding_attention", "full_attention")
     ]  # fmt: skip
@@ -33,19 +34,21 @@ def dense_shape(config: Any, *, qk_norm: bool) -> Shape:
     )  # fmt: skip
 
 
-def dense_plan(shape: Shape, names: Collection[str]) -> Plan:
-    """Parameters of Llama-like checkpoints."""
-    return outer_plan(shape, names, None) | layers_plan(shape, names, partial(_layer, shape))
+def dense_plan(shape: Shape, names: Collection[str], mlp: Callable[[LayerShape, str], Plan] | None = None) -> Plan:
+    """Parameters of Llama-like checkpoints. mlp: names those of a layer's MLP, where it is none of the usual, given the
+    layer and what its names begin with."""
+    own = partial(_layer, shape, mlp or partial(mlp_plan, shape))
+    return outer_plan(shape, names, None) | layers_plan(shape, names, own)
 
 
-def _layer(shape: Shape, layer: LayerShape, at: str) -> Plan:
+def _layer(shape: Shape, mlp: Callable[[LayerShape, str], Plan], layer: LayerShape, at: str) -> Plan:
     hidden, mixer = shape.hidden_size, layer.mixer
     assert isinstance(mixer, AttentionShape)
     plan = {
         "input_norm": Weight((f"{at}.input_layernorm.weight",), (hidden,)),
         "mlp_norm": Weight((f"{at}.post_attention_layernorm.weight",), (hidden,)),
         **attention_plan(hidden, mixer, f"{at}.self_attn"),
-        **mlp_plan(shape, layer, at),
+        **mlp(layer, at),
     }
     for name in ("q_norm", "k_norm") if mixer.qk_norm else ():
         plan[name] = Weight((f"{at}.self_attn.{name}.weight",), (mixer.head_dim,))

@@ -1,21 +1,37 @@
-"""The names of experts' weights: all of a layer in one parameter, or a parameter each."""
+"""What families with experts have in common: how many are chosen, and the names of their weights."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from functools import partial
+from typing import Any
 
 import torch
 
+from ramet.errors import CheckpointError
 from ramet.families.family import Plan, Weight
 
 
+def experts_chosen(config: Any) -> tuple[int, int]:
+    """num_experts and num_experts_per_tok. Raises CheckpointError."""
+    n_experts, n_chosen = config.num_experts, config.num_experts_per_tok
+    if not 0 < n_chosen <= n_experts:
+        raise CheckpointError(f"config.json: num_experts_per_tok is {n_chosen}, of num_experts {n_experts}")
+    return n_experts, n_chosen
+
+
 def experts_plan(at: str, n_experts: int, size: int, hidden: int, names: Collection[str]) -> Plan:
-    """gate_up_experts [E, 2 I, C] and down_experts [E, C, I] below `at`, named as transformers saves them or, in older
-    checkpoints, one by one."""
+    """gate_up_experts [E, 2 I, C] and down_experts [E, C, I] below `at`: each in one parameter, gates and ups in one
+    each, or, as in most checkpoints that are published, a parameter for each expert's."""
     if f"{at}.gate_up_proj" in names:
         return {
             "gate_up_experts": Weight((f"{at}.gate_up_proj",), (n_experts, 2 * size, hidden)),
+            "down_experts": Weight((f"{at}.down_proj",), (n_experts, hidden, size)),
+        }
+    if f"{at}.gate_proj" in names:
+        halves = (f"{at}.gate_proj", f"{at}.up_proj")
+        return {
+            "gate_up_experts": Weight(halves, (2 * n_experts, size, hidden), partial(_paired, n_experts)),
             "down_experts": Weight((f"{at}.down_proj",), (n_experts, hidden, size)),
         }
     stack = partial(_stacked, n_experts)
@@ -30,3 +46,8 @@ def experts_plan(at: str, n_experts: int, size: int, hidden: int, names: Collect
 def _stacked(n_experts: int, weight: torch.Tensor) -> torch.Tensor:
     """Experts laid one behind the other, as a dimension of their own."""
     return weight.view(n_experts, -1, weight.shape[1])
+
+
+def _paired(n_experts: int, weight: torch.Tensor) -> torch.Tensor:
+    """All gates and then all ups, [2 E, I, C], as each expert's gate and up."""
+    return weight.view(2, n_experts, *weight.shape[1:]).transpose(0, 1).flatten(1, 2)

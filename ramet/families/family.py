@@ -15,11 +15,13 @@ from ramet.layers.shape import AttentionShape, LayerShape, MLPShape, Shape
 @dataclass(frozen=True, slots=True)
 class Weight:
     """The checkpoint's parameters that make one of ours, laid one behind the other along the first dimension, the
-    shape that they must come to, and what is then made of them, where they are not used as they are."""
+    shape that they must come to, and what is then made of them, where they are not used as they are. wide: float32,
+    whatever the model's dtype."""
 
     parts: tuple[str, ...]
     shape: tuple[int, ...]
     transform: Callable[[torch.Tensor], torch.Tensor] | None = None
+    wide: bool = False
 
 
 Plan = dict[str, Weight]  # by our name
@@ -30,16 +32,28 @@ def _none(*_: object) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockDefaults:
+    """Of models that fill in blocks of masks, what their checkpoints leave open: rows of a block, the mask's id, and
+    the texts of the control tokens that end a reply."""
+
+    size: int
+    mask: int
+    stops: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
     """`shape` reads transformers' configuration object (of the text model, where there are several); `plan` names
     the weights of a checkpoint of that shape that has the parameters `names`; `unused` begins the names of
     parameters that are left alone: towers for images and sound, heads for speculation; `idle` names those that a
-    layer of such a shape has no use for."""
+    layer of such a shape has no use for. `blocks`: of models whose rows see their whole block, what holds where
+    nothing else is said."""
 
     shape: Callable[[Any], Shape]
     plan: Callable[[Shape, Collection[str]], Plan]
     unused: tuple[str, ...] = ()
     idle: Callable[[Shape, Collection[str]], tuple[str, ...]] = _none
+    blocks: BlockDefaults | None = None
 
 
 def require(config: Any, key: str, *allowed: object) -> None:
@@ -71,11 +85,17 @@ def add_one(weight: torch.Tensor) -> torch.Tensor:
     return weight.float() + 1
 
 
-def outer_plan(shape: Shape, names: Collection[str], transform: Callable[[torch.Tensor], torch.Tensor] | None) -> Plan:
+def outer_plan(
+    shape: Shape,
+    names: Collection[str],
+    transform: Callable[[torch.Tensor], torch.Tensor] | None,
+    *,
+    embedding: str = "embed_tokens",
+) -> Plan:
     """Embedding, final norm (with the family's `transform` of norms), and the head where the checkpoint has one."""
     at, vocabulary, hidden = prefix(names), shape.vocab_size, shape.hidden_size
     plan = {
-        "embedding": Weight((f"{at}embed_tokens.weight",), (vocabulary, hidden)),
+        "embedding": Weight((f"{at}{embedding}.weight",), (vocabulary, hidden)),
         "final_norm": Weight((f"{at}norm.weight",), (hidden,), transform),
     }
     if "lm_head.weight" in names:

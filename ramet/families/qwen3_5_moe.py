@@ -7,8 +7,7 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from ramet.errors import CheckpointError
-from ramet.families.experts import experts_plan
+from ramet.families.experts import experts_chosen, experts_plan
 from ramet.families.family import Family, Plan, products, require
 from ramet.families.qwen3_5 import UNUSED, hybrid_plan, hybrid_shape
 from ramet.layers.shape import ExpertsShape, LayerShape, Shape
@@ -17,11 +16,9 @@ from ramet.layers.shape import ExpertsShape, LayerShape, Shape
 def _shape(config: Any) -> Shape:
     require(config, "norm_topk_prob", True)
     require(config, "mlp_only_layers", [], None)
-    n_experts, n_chosen = config.num_experts, config.num_experts_per_tok
-    if not 0 < n_chosen <= n_experts:
-        raise CheckpointError(f"config.json: num_experts_per_tok is {n_chosen}, of num_experts {n_experts}")
+    n_experts, n_chosen = experts_chosen(config)
     size, shared = config.moe_intermediate_size, config.shared_expert_intermediate_size
-    return hybrid_shape(config, ExpertsShape(n_experts, n_chosen, size, shared))
+    return hybrid_shape(config, ExpertsShape(n_experts, n_chosen, size, shared, shared_gated=True))
 
 
 def _plan(shape: Shape, names: Collection[str]) -> Plan:

@@ -13,7 +13,7 @@ from ramet.cache.store import Store
 from ramet.layers.attention import Attention
 from ramet.layers.conditioning import SelfConditioning, Soft
 from ramet.layers.dense_experts import DenseExperts, ScaledRouter
-from ramet.layers.experts import SharedExperts, TopKRouter
+from ramet.layers.experts import ChosenExperts, GroupsRouter, SharedExpert, TopKRouter
 from ramet.layers.gated_delta import GatedDelta
 from ramet.layers.mlp import GatedMLP
 from ramet.layers.output import Output
@@ -34,7 +34,7 @@ class Layer:
     """A mixer, which alone looks at other rows, and what works on each row by itself."""
 
     mixer: Attention | GatedDelta
-    mlp: GatedMLP | SharedExperts | DenseExperts
+    mlp: GatedMLP | ChosenExperts | DenseExperts
     per_layer: PerLayer | None = None
 
     def __call__(self, x: torch.Tensor, run: Run, given: Queries, queries: Queries) -> torch.Tensor:
@@ -181,7 +181,7 @@ class _Parts:
             return self._attention(own.mixer, own)
         return self._delta(own.mixer, own)
 
-    def _rowwise(self, own: LayerShape, scale: torch.Tensor | None) -> GatedMLP | SharedExperts | DenseExperts:
+    def _rowwise(self, own: LayerShape, scale: torch.Tensor | None) -> GatedMLP | ChosenExperts | DenseExperts:
         if isinstance(own.mlp, MLPShape):
             return self._mlp(own.mlp, own, scale)
         if isinstance(own.mlp, DenseExpertsShape):
@@ -194,13 +194,23 @@ class _Parts:
         norm, gate_up_proj = self._norm("mlp_norm"), self._linear("gate_up_proj")
         return GatedMLP(norm, gate_up_proj, output, shape.activation, self.shape.eps, self.ops)
 
-    def _experts(self, shape: ExpertsShape) -> SharedExperts:
-        return SharedExperts(
-            norm=self._norm("mlp_norm"), router=TopKRouter(self._linear("router"), shape.n_chosen, self.ops),
+    def _experts(self, shape: ExpertsShape) -> ChosenExperts:
+        return ChosenExperts(
+            norm=self._norm("mlp_norm"), router=self._router(shape),
             experts=self.ops.pack_experts(self._take("gate_up_experts"), self._take("down_experts"), shape.activation),
-            gate_up_proj=self._linear("gate_up_proj"), down_proj=self._linear("down_proj"),
-            shared_gate=self._linear("shared_gate"), activation=shape.activation, eps=self.shape.eps, ops=self.ops,
+            shared=self._shared(shape) if shape.shared_size else None, eps=self.shape.eps, ops=self.ops,
         )  # fmt: skip
+
+    def _router(self, shape: ExpertsShape) -> TopKRouter | GroupsRouter:
+        proj = self._linear("router")
+        if shape.groups is None:
+            return TopKRouter(proj, shape.n_chosen, self.ops)
+        return GroupsRouter(proj, self._take("expert_bias"), shape.n_chosen, shape.groups, self.ops)
+
+    def _shared(self, shape: ExpertsShape) -> SharedExpert:
+        gate = self._linear("shared_gate") if shape.shared_gated else None
+        gate_up_proj, down_proj = self._linear("gate_up_proj"), self._linear("down_proj")
+        return SharedExpert(gate_up_proj, down_proj, gate, shape.activation, self.ops)
 
     def _dense_experts(self, shape: DenseExpertsShape, scale: torch.Tensor | None) -> DenseExperts:
         eps, activation, ops = self.shape.eps, shape.dense.activation, self.ops

@@ -1,4 +1,4 @@
-"""The half of a layer that is experts, some chosen for each row and one shared by all, as Qwen3.5-MoE has it."""
+"""The half of a layer that is experts, some chosen for each row, and perhaps one shared by all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from ramet.layers.run import Run
-from ramet.layers.shape import Activation
+from ramet.layers.shape import Activation, GroupsShape
 from ramet.ops import Experts, Linear, Ops
 from ramet.round import Queries
 
@@ -26,22 +26,54 @@ class TopKRouter:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SharedExperts:
-    """norm [C]; the shared expert's gate_up_proj [2 I, C] and down_proj [C, I], and the gate on it, [1, C]."""
+class GroupsRouter:
+    """Chooses each row's experts by sigmoids over the product [E, C], which is float32 whatever the model's dtype;
+    bias [E] float32. (LLaDA2)"""
 
-    norm: torch.Tensor
-    router: TopKRouter
-    experts: Experts
+    proj: Linear
+    bias: torch.Tensor
+    n_chosen: int
+    groups: GroupsShape
+    ops: Ops
+
+    def __call__(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """x [N, C]; returns (chosen [N, K] int64, weights [N, K] float32)."""
+        own = self.groups
+        logits = self.proj(x.float())
+        return self.ops.route_grouped(logits, self.bias, self.n_chosen, own.n_groups, own.n_kept, own.scale)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedExpert:
+    """The one that all rows take: gate_up_proj [2 I, C], down_proj [C, I], and the gate on it, [1, C], if there is."""
+
     gate_up_proj: Linear
     down_proj: Linear
-    shared_gate: Linear
+    gate: Linear | None
     activation: Activation
+    ops: Ops
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x and what it returns [N, C]."""
+        made = self.down_proj(self.ops.gated(self.gate_up_proj(x), self.activation))
+        return made if self.gate is None else self.ops.sigmoid_mul(made, self.gate(x).expand_as(made))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChosenExperts:
+    """norm [C]."""
+
+    norm: torch.Tensor
+    router: TopKRouter | GroupsRouter
+    experts: Experts
+    shared: SharedExpert | None
     eps: float
     ops: Ops
 
     def __call__(self, x: torch.Tensor, run: Run, queries: Queries) -> torch.Tensor:
         """x [N, C], the rows of `queries`; returns x + what the experts make of it."""
         normed = self.ops.rms_norm(x, self.norm, self.eps)
-        shared = self.down_proj(self.ops.gated(self.gate_up_proj(normed), self.activation))
-        shared = self.ops.sigmoid_mul(shared, self.shared_gate(normed).expand_as(shared))
+        if self.shared is None:
+            return x + self.experts(normed, *self.router(normed))
+        shared = self.shared(normed)
         return x + (self.experts(normed, *self.router(normed)) + shared)

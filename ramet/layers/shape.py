@@ -53,14 +53,26 @@ class MLPShape:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupsShape:
+    """Experts chosen by sigmoids with a bias, of the `n_kept` best of `n_groups` groups alone, and weighed without it;
+    weights come to `scale` (LLaDA2)."""
+
+    n_groups: int
+    n_kept: int
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
 class ExpertsShape:
-    """`n_experts` of `size`, of which each row takes `n_chosen`, and one of `shared_size` that all rows take
-    (Qwen3.5-MoE)."""
+    """`n_experts` of `size`, of which each row takes `n_chosen` by a softmax, or by `groups`, and one of `shared_size`
+    that all rows take (0: there is none), which may be gated (Qwen3.5-MoE)."""
 
     n_experts: int
     n_chosen: int
     size: int
-    shared_size: int
+    shared_size: int = 0
+    shared_gated: bool = False
+    groups: GroupsShape | None = None
     activation: Activation = "silu"
 
 

@@ -137,6 +137,7 @@ class Ops:
     gated_delta: GatedDelta
     pack_experts: Callable[[torch.Tensor, torch.Tensor, str], Experts]
     route: Callable[[torch.Tensor, int, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor]]
+    route_grouped: Callable[[torch.Tensor, torch.Tensor, int, int, int, float], tuple[torch.Tensor, torch.Tensor]]
     planning: Planning
     why: dict[str, str]
 
@@ -174,6 +175,7 @@ def choose(device: torch.device, override: Mapping[str, str] = MappingProxyType(
         draw=head.draw,
         causal_conv=conv.causal_conv,
         gated_delta=gated_delta.gated_delta, pack_experts=experts.pack, route=experts.route,
+        route_grouped=experts.route_grouped,
         planning=Planning(listed, processors(device), invariant), why=why,
     )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from tqdm import tqdm  # type: ignore[import-untyped]
@@ -20,9 +20,10 @@ def load(
     dtype: torch.dtype,
     unused: tuple[str, ...] = (),
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    wide: Collection[str] = (),
     progress: bool | None = None,
 ) -> dict[str, torch.Tensor]:
-    """Every tensor of `plan` in memory of its own, contiguous, in `dtype`.
+    """Every tensor of `plan` in memory of its own, contiguous, in `dtype`, those of `wide` in float32.
 
     plan: our name -> the checkpoint's names, laid one behind the other along dimension 0. unused: how the names begin
     that may be there and are left alone. shapes: what some of ours must come to. progress: show a bar on stderr; None
@@ -34,7 +35,7 @@ def load(
     tensors: dict[str, torch.Tensor] = {}
     shown = None if progress is None else not progress  # tqdm's None: only on a terminal
     for ours, parts in tqdm(plan.items(), desc=f"Loading {checkpoint.name}", unit="tensor", disable=shown):
-        tensors[ours] = torch.empty(merged[ours], dtype=dtype)
+        tensors[ours] = torch.empty(merged[ours], dtype=torch.float32 if ours in wide else dtype)
         row = 0
         for name in parts:
             end = row + checkpoint.shape(name)[0]

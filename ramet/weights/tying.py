@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 HEAD = "lm_head.weight"
-_EMBEDDING = "embed_tokens.weight"
+_EMBEDDINGS = ("embed_tokens.weight", "word_embeddings.weight")
 
 
 def resolve_tying(
@@ -25,9 +25,9 @@ def resolve_tying(
     No head in the file: tied, with a warning if the configuration says otherwise. A head in the file: used, with a
     warning if the configuration calls it tied; but dropped from the names if it then equals the embedding.
     """
-    embeddings = [name for name in names if name == _EMBEDDING or name.endswith(f".{_EMBEDDING}")]
+    embeddings = [name for name in names if f".{name}".endswith(tuple(f".{each}" for each in _EMBEDDINGS))]
     if not embeddings:
-        raise CheckpointError(f"{where}: no tensor is named ...{_EMBEDDING}; this is no causal language model")
+        raise CheckpointError(f"{where}: no tensor is named ...{_EMBEDDINGS[0]}; this is no causal language model")
     if HEAD not in names:
         if not config.tie_word_embeddings:
             text = f"the files hold no {HEAD}, so the embedding serves as head, though config.json says otherwise"

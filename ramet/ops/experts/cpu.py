@@ -6,7 +6,7 @@ summed in the order of its terms, and a row's experts in ascending order, whatev
 
 from __future__ import annotations
 
-from ctypes import c_int64
+from ctypes import c_float, c_int64
 
 import torch
 
@@ -37,6 +37,26 @@ def route(logits: torch.Tensor, n_chosen: int, scale: torch.Tensor | None) -> tu
     found.functions.ramet_route(
         pointer(logits), c_int64(logits.stride(0)), n, n_experts, n_chosen, pointer(scale), pointer(chosen),
         pointer(weights), int(logits.dtype == torch.bfloat16), torch.get_num_threads(),
+    )  # fmt: skip
+    return chosen, weights
+
+
+def route_grouped(
+    logits: torch.Tensor, bias: torch.Tensor, n_chosen: int, n_groups: int, n_kept: int, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `reference.route_grouped`. Rows of logits may lie apart."""
+    found = library()
+    if found is None:
+        return reference.route_grouped(logits, bias, n_chosen, n_groups, n_kept, scale)
+    assert logits.dtype == bias.dtype == torch.float32
+    logits, bias = logits if logits.stride(1) == 1 else logits.contiguous(), bias.contiguous()
+    n, n_experts = logits.shape
+    assert n_experts % n_groups == 0
+    assert n_chosen <= n_kept * (n_experts // n_groups)
+    chosen, weights = torch.empty(n, n_chosen, dtype=torch.int64), torch.empty(n, n_chosen)
+    found.functions.ramet_route_grouped(
+        pointer(logits), c_int64(logits.stride(0)), pointer(bias), n, n_experts, n_chosen, n_groups, n_kept,
+        c_float(scale), pointer(chosen), pointer(weights), torch.get_num_threads(),
     )  # fmt: skip
     return chosen, weights
 
