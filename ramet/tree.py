@@ -131,9 +131,10 @@ class Tree:
             int(self.read_rows.min()) < 0 or bool((self.read_rows >= self.lengths[self.read_segments]).any())
         ):
             raise InvalidRequest("a read's row lies outside its segment", field="reads.row")
-        for segment, step in self.steps:
-            if not np.isin(step.rows, self.read_rows[self.read_segments == segment]).all():
-                raise InvalidRequest("a row of a step has no read", field="step.rows")
+        stepped = [np.int64(segment) << 32 | step.rows for segment, step in self.steps]
+        read = self.read_segments.astype(np.int64) << 32 | self.read_rows
+        if stepped and not np.isin(np.concatenate(stepped), read).all():
+            raise InvalidRequest("a row of a step has no read", field="step.rows")
 
     @classmethod
     def of(cls, segments: Sequence[Segment]) -> Tree:
@@ -171,6 +172,16 @@ class Tree:
     def max_position(self) -> int:
         """One more than the highest position of any row."""
         return int((self.origins + self.lengths).max())
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What trees that follow one another have at most: how many they are, the rows of one of them, and one more than
+    the highest position of any row."""
+
+    n_trees: int
+    n_tokens: int
+    max_position: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)

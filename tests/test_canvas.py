@@ -17,7 +17,7 @@ from tokenizers import AddedToken
 from ramet.decide.canvas import GRAIN, Canvas, thoughtless
 from ramet.decide.plan import Plan
 from ramet.engine.engine import Engine
-from ramet.errors import CheckpointError, InvalidRequest
+from ramet.errors import CheckpointError, InvalidRequest, RequestTooLong
 from ramet.request import DecisionRequest
 from ramet.text.chat import frame
 from ramet.text.tokenizer import Tokenizer
@@ -57,6 +57,16 @@ def prompts_and_canvases(found: Plan) -> list[tuple[list[int], list[int]]]:
             path, above = own[above] + path, int(tree.parents[above])
         pairs.append((path, own[s]))
     return pairs
+
+
+def test_canvases_that_are_too_many_are_refused_before_they_are_made(engine: Engine) -> None:
+    asked = DecisionRequest.parse({"state": "s", "questions": QUESTIONS, "x_samples": 32, "x_debias": 2})
+    n = 3 * 32 * 2 * GRAIN
+    with pytest.raises(RequestTooLong, match=f"alone have {n} tokens, {n - 1} at most"):
+        engine.decider.plan(asked, max_tokens=n - 1)
+    assert engine.decider.plan(asked, max_tokens=n).tree.n_tokens > n
+    with pytest.raises(RequestTooLong, match=r"alone .* 65536 at most"):
+        engine.decide(state="s", questions={str(i): QUESTIONS["who"] for i in range(50)}, samples=32, debias=3)
 
 
 def test_a_canvas_a_question(engine: Engine) -> None:

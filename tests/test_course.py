@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
@@ -11,9 +12,11 @@ import pytest
 import torch
 
 from ramet.engine.engine import Engine
+from ramet.engine.runner import Flight
+from ramet.engine.scheduler import Batch
 from ramet.errors import EngineFault, RequestTooLong
 from ramet.ops.head import reference as head
-from ramet.tree import WHOLE, Read, Reads, Segment, Step, Stepped, Tree
+from ramet.tree import WHOLE, Limits, Read, Reads, Segment, Step, Stepped, Tree
 from tests import diffusion_gemma_oracle as oracle
 
 TEMPERATURE, N_BEST = 0.7, 3
@@ -35,6 +38,7 @@ class Walk:
         self.uniforms = rng.random((n_steps, width), np.float32)
         self.pinned, self.canvases, self.found = pinned, [self.canvas], list[Stepped]()
         self.reads = list[Reads]()
+        self.limits = Limits(n_steps, n_prompt + width, n_prompt + width)
 
     def tree(self) -> Tree:
         n = len(self.found)
@@ -142,6 +146,30 @@ def test_faults_of_a_course_are_its_own(engine: Engine) -> None:
         futures[1].result(60)
     futures[2].result(60)
     check(fine)
+
+
+def test_after_a_failed_round_each_tree_runs_alone_and_what_follows_together() -> None:
+    settings = {"device": "cpu", "dtype": "float32", "cache_bytes": 1 << 22, "batch_invariant": True}
+    with Engine.load(oracle.saved("plain"), **settings) as engine:
+        launch, n_jobs, there = engine._runner.launch, list[int](), threading.Event()
+
+        def failing(batch: Batch) -> Flight:
+            n_jobs.append(len(batch.jobs))
+            there.wait(30)
+            if len(n_jobs) == 3:
+                raise RuntimeError("a fault that does not come again")
+            return launch(batch)
+
+        engine._runner.launch = failing  # type: ignore[method-assign]
+        walks = [Walk(seed, 10, 7, 5) for seed in range(3)]
+        futures = [engine.follow(walk) for walk in walks]
+        there.set()
+        for future in futures:
+            future.result(60)
+        alone = Walk(1, 10, 7, 5)
+        assert engine.follow(alone).result(60) == 0
+        assert alone.canvases == walks[1].canvases
+    assert n_jobs[:-5] in ([1, 3, 3, 1, 1, 1, 3, 3, 2], [3, 3, 3, 1, 1, 1, 3, 3])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

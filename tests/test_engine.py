@@ -266,7 +266,7 @@ def test_long_states_hold_up_nobody_elses_planning() -> None:
     answered = threading.Event()
 
     class Slow:
-        def plan(self, request: DecisionRequest) -> Any:
+        def plan(self, request: DecisionRequest, *, max_tokens: int) -> Any:
             if len(as_json(request.state)) > LONG_STATE:
                 assert answered.wait(30)
             raise InvalidRequest("planned")

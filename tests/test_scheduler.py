@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from ramet.cache.pages import Pages
 from ramet.engine.scheduler import Batch, Job, Scheduler
-from ramet.tree import WHOLE, Read, Reads, Segment, Tree
+from ramet.tree import WHOLE, Limits, Read, Reads, Segment, Tree
 from tests.random_trees import first_path, random_tree
 
 
@@ -48,7 +49,7 @@ def test_a_long_prompt_goes_in_chunks_and_leaves_half_a_round_to_others() -> Non
         scheduler.add(plain(50))
     rounds = drain(scheduler)
     assert rounds[0] == [(0, 128)]
-    assert rounds[1] == [(128, 64), (0, 50)]
+    assert sorted(rounds[1]) == [(0, 50), (128, 64)]
     assert max(sum(n for _, n in r) for r in rounds) <= 128
     assert sum(n for r in rounds for _, n in r) == 600
 
@@ -87,7 +88,86 @@ def test_a_job_that_runs_alone_shares_no_round() -> None:
     jobs[1].alone = True
     for job in jobs:
         scheduler.add(job)
-    assert drain(scheduler) == [[(0, 10)], [(0, 10)], [(0, 10)]]
+    assert drain(scheduler) == [[(0, 10)], [(0, 10), (0, 10)]]
+
+
+class Replies:
+    """Courses of as many trees as there are steps, each a canvas below the same prompt, through a scheduler."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler, self.left, self.n_rows = scheduler, dict[Job, int](), list[int]()
+
+    def begin(self, first: int, *, n_prompt: int = 16, width: int = 16, n_steps: int = 4) -> Job:
+        tree = Tree.of([Segment(np.arange(first, first + n_prompt)), Segment(np.arange(width), 0, WHOLE, [Read([1])])])
+        course = SimpleNamespace(limits=Limits(n_steps, n_prompt + width, n_prompt + width))
+        job = Job(tree, Future(), n_keep=n_prompt, course=course)  # type: ignore[arg-type]
+        self.left[job] = n_steps
+        self.scheduler.add(job)
+        return job
+
+    def round(self) -> list[Job]:
+        """The jobs that took part."""
+        batch = self.scheduler.next()
+        self.n_rows.append(batch.n_tokens)
+        for job in self.scheduler.commit(batch, marked(batch)):
+            if self.left.get(job, 1) > 1:
+                self.left[job] -= 1
+                job.n_resumed = job.n_cached
+                job.proceed(job.tree, job.n_keep, ())
+                self.scheduler.add(job)
+        return batch.jobs
+
+
+def test_courses_leave_half_a_round_to_those_that_take_one() -> None:
+    replies = Replies(Scheduler(Pages(100, 8), 80))
+    begun = [replies.begin(100 * i, n_steps=20) for i in range(4)]
+    for _ in range(4):
+        replies.round()
+    assert [len(replies.round()) for _ in range(2)] == [4, 4]  # alone they have all of it
+    short = plain(30)
+    replies.scheduler.add(short)
+    turns = [replies.round() for _ in range(2)]
+    assert short in turns[0]
+    assert {job for turn in turns for job in turn} == {*begun, short}  # who waited is the first of the next round
+
+
+def test_a_course_begins_when_those_under_way_leave_room() -> None:
+    replies = Replies(Scheduler(Pages(100, 8), 64))
+    begun = [replies.begin(100 * i, n_steps=3) for i in range(6)]
+    while len(replies.scheduler):
+        assert sum(job.is_under_way for job in replies.round()) <= 4
+    assert all(job.n_resumed is not None for job in begun)
+    assert sum(replies.n_rows) == 6 * (16 + 3 * 16)  # each prompt once
+
+
+def test_courses_whose_pages_would_drive_each_other_out_go_one_after_the_other() -> None:
+    replies = Replies(Scheduler(Pages(20, 8), 400))
+    for i in range(6):
+        replies.begin(200 * i, n_prompt=64)
+    while len(replies.scheduler):
+        assert replies.round()
+    assert sum(replies.n_rows) == 6 * (64 + 4 * 16)
+
+
+def test_pages_that_are_kept_count_as_room() -> None:
+    scheduler = Scheduler(Pages(50, 8), 100)
+    for first, last in ((0, 1), (1, 40)):
+        for branch in range(first, last):
+            scheduler.add(forked(np.arange(64), branch))
+        assert len(drain(scheduler)) == 1
+
+
+def test_what_fits_no_half_of_a_round_does_not_wait_for_the_end_of_a_long_job() -> None:
+    scheduler = Scheduler(Pages(400, 8), 128)
+    scheduler.add(plain(2000))
+    batch = scheduler.next()
+    for job in (plain(100), plain(5)):
+        scheduler.add(job)
+    scheduler.commit(batch, marked(batch))
+    rounds = drain(scheduler)
+    assert (0, 100) in rounds[1]
+    assert (0, 5) in rounds[1]
+    assert sum(n for r in rounds for _, n in r) == 2000 - 128 + 105
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -100,7 +180,7 @@ def test_random_submit_run_fail_and_cancel_ends_with_every_page_free(seed: int) 
         kind = rng.integers(0, 6)
         if kind < 2:
             tree = random_tree(rng, vocab_size=9, max_length=20)
-            if scheduler.n_pages_for(tree) <= pages.n_pages:
+            if scheduler.n_pages_for(tree.max_position) <= pages.n_pages:
                 jobs.append(Job(tree, Future(), n_keep=first_path(tree)))
                 scheduler.add(jobs[-1])
         elif kind == 2 and jobs:

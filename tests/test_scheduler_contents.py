@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ import pytest
 from ramet.cache.pages import Pages
 from ramet.engine.scheduler import Batch, Job, Scheduler
 from ramet.round import Unit
-from ramet.tree import WHOLE, IntArray, Read, Reads, Segment, Tree
+from ramet.tree import WHOLE, IntArray, Limits, Read, Reads, Segment, Tree
 
 PAGE = 4
 MODULUS = 1 << 24  # sums that float32 holds exactly
@@ -232,13 +233,15 @@ class Load:
 
     def submit(self) -> None:
         job = self._job()
-        fits = job.tree.n_tokens <= self.limit or (
-            self.scheduler.n_pages_for(job.tree) <= self.pages.n_pages
-            and int(np.minimum(job.tree.blocks, job.tree.lengths).max()) <= self.limit // 2
-        )
-        if fits:
+        if self._fits(job.tree, two_steps=job.two_steps):
             self.jobs.append(job)
             self.scheduler.add(job)
+
+    def _fits(self, tree: Tree, *, two_steps: bool) -> bool:
+        is_long = tree.n_tokens > self.limit
+        if (is_long or two_steps) and self.scheduler.n_pages_for(tree.max_position) > self.pages.n_pages:
+            return False
+        return not is_long or int(np.minimum(tree.blocks, tree.lengths).max()) <= self.limit // 2
 
     def cancel(self) -> None:
         if self.jobs:
@@ -267,9 +270,36 @@ class Load:
         for job in self.scheduler.commit(batch, results):
             assert job.reads.logits.tolist() == alone(job)
             assert job.n_cached % max(self.grain, PAGE) == 0
-            self.n_done += 1
-            self.jobs.remove(job)
+            if not self._goes_on(job):
+                self.n_done += 1
+                self.jobs.remove(job)
         self._check_index()
+
+    def _goes_on(self, job: Job) -> bool:
+        """With the next tree of its course, below a trunk that may have grown."""
+        if not job.is_long or self.rng.random() < 0.2:
+            return False
+        more = self.rng.integers(0, 5, int(self.rng.choice([0, 0, 5]))).astype(np.int32)
+        trunk = np.concatenate([job.tree.tokens[: job.tree.lengths[0]], more])
+        tree = self._canvases(trunk)
+        if not self._fits(tree, two_steps=False):
+            return False
+        job.n_resumed = job.n_cached
+        job.proceed(tree, len(trunk), ())
+        self.scheduler.add(job)
+        return True
+
+    def _canvases(self, trunk: IntArray) -> Tree:
+        """Below a trunk, some of them behind a question."""
+        segments = [Segment(trunk)]
+        for _ in range(int(self.rng.integers(1, 4))):
+            above = 0
+            if self.rng.random() < 0.5:
+                segments.append(Segment(self.rng.integers(0, 5, int(self.rng.integers(1, 9))).astype(np.int32), 0))
+                above = len(segments) - 1
+            tokens = self.rng.integers(0, 5, int(self.rng.integers(1, 7))).astype(np.int32)
+            segments.append(Segment(tokens, above, WHOLE, [Read([1], 0)]))
+        return Tree.of(segments)
 
     def _check_index(self) -> None:
         """What is kept was written; a checkpoint is the state behind the last row of its page."""
@@ -295,6 +325,12 @@ class Load:
         if rng.random() < 0.4:
             self._trunk = self._new_trunk()
         trunk, n_keep = self._trunk
+        if self.grain == 1 and rng.random() < 0.4:
+            n_trees = int(rng.choice([1, 5]))
+            course = SimpleNamespace(limits=Limits(n_trees, 0, 0)) if rng.random() < 0.7 else None
+            salt, two_steps = str(rng.integers(2)), rng.random() < 0.5
+            tree = self._canvases(trunk)
+            return Job(tree, Future(), n_keep, (), salt, course, two_steps=bool(two_steps))  # type: ignore[arg-type]
         block = int(rng.choice([1, 1, 1, 1, 3, 8, WHOLE])) if self.grain == 1 else 1
         segments = [Segment(trunk, block=block, reads=self._reads(len(trunk)) if rng.random() < 0.2 else [])]
         for i in range(int(rng.integers(0, 5))):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import aclosing
+from typing import Any
 
 import pytest
 import tiny
@@ -87,6 +89,48 @@ def test_errors_come_before_any_work(engine: Engine) -> None:
     assert engine.stats()["rounds_total"] == rounds
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"max_request_tokens": 60}, "max_request_tokens"), ({"max_round_tokens": 64, "cache_bytes": 1 << 16}, "pages")],
+)
+def test_a_reply_that_could_not_be_finished_is_not_begun(settings: dict[str, int], message: str) -> None:
+    with Engine.load(oracle.saved("plain"), max_denoising_steps=1, **SETTINGS | settings) as engine:
+        with pytest.raises(RequestTooLong, match=message):
+            engine.writer.generate(asked(max_tokens=100))
+        assert engine.stats()["rounds_total"] == 0
+        assert len(engine.writer.generate(asked(max_tokens=16)).tokens) == 16
+
+
+def test_whoever_goes_with_the_last_piece_cancels_nothing(engine: Engine) -> None:
+    async def first_of(n: int) -> None:
+        for seed in range(n):
+            async with aclosing(engine.writer.stream(asked(max_tokens=16, seed=seed))) as pieces:
+                assert (await anext(pieces)).finish == "length"
+
+    before = engine.stats()["cancelled_total"]
+    asyncio.run(first_of(20))
+    assert engine.stats()["cancelled_total"] == before
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [({"prompt": (5,) * 2049}, None), ({"seed_canvas": (5,) * 100_000}, "seed_canvas"),
+     ({"seed_canvas": (5,) * 16, "pinned": (3,) * 17}, "pinned")],
+)  # fmt: skip
+def test_reads_with_more_than_there_is_room_for(engine: Engine, more: dict[str, Any], field: str | None) -> None:
+    request = GenerationRequest(**{"prompt": PROMPT, "read_only": True} | more)
+    with pytest.raises(InvalidRequest if field else RequestTooLong) as caught:
+        engine.writer.generate(request)
+    assert caught.value.field == field
+
+
+def test_in_two_steps_the_first_step_alone_waits_for_the_prompt() -> None:
+    settings = SETTINGS | {"max_denoising_steps": 4, "single_pass_reads": False}
+    with Engine.load(oracle.saved("plain"), **settings) as engine:
+        reply = engine.writer.generate(asked(max_tokens=16))
+        assert engine.stats()["rounds_total"] == 1 + reply.n_steps
+
+
 def test_an_open_length_ends_where_the_model_does() -> None:
     with Engine.load(oracle.saved("plain"), max_denoising_steps=1, max_model_len=50, **SETTINGS) as engine:
         assert len(engine.writer.generate(asked(max_tokens=None)).tokens) == 20
@@ -98,6 +142,13 @@ def test_models_that_decide_alone_say_so() -> None:
         _ = engine.writer
 
 
-def test_canvases_are_no_wider_than_the_models() -> None:
-    with pytest.raises(InvalidRequest, match="16 rows"):
-        Engine.load(oracle.saved("plain"), canvas_length=17, **SETTINGS)
+@pytest.mark.parametrize(
+    ("settings", "field", "message"),
+    [({"canvas_length": 17}, "canvas_length", "16 rows"),
+     ({"max_round_tokens": 31}, "max_round_tokens", "at least 32"),
+     ({"max_model_len": 2049}, "max_model_len", "2048 positions")],
+)  # fmt: skip
+def test_limits_are_those_of_the_model(settings: dict[str, int], field: str, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message) as caught:
+        Engine.load(oracle.saved("plain"), **SETTINGS | settings)
+    assert caught.value.field == field

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +24,7 @@ from ramet.decide.reply import ReplyStart
 from ramet.decide.settings import DecideSettings, Temperatures
 from ramet.decide.steps import Reading
 from ramet.denoise.masking import Masking
-from ramet.errors import CheckpointError, InvalidRequest
+from ramet.errors import CheckpointError, InvalidRequest, RequestTooLong
 from ramet.request import DecisionRequest, Method, Question, as_json
 from ramet.text.chat import Frame
 from ramet.text.tokenizer import Tokenizer
@@ -63,13 +64,16 @@ class Decider:
             )
         self._lines, self._why_no_lines = _lines(tokenizer, self._labels, canvas)
 
-    def plan(self, request: DecisionRequest) -> Plan:
-        """The tree that answers a request. Raises InvalidRequest naming the field, before any work is done."""
+    def plan(self, request: DecisionRequest, *, max_tokens: int = sys.maxsize) -> Plan:
+        """The tree that answers a request. Raises InvalidRequest naming the field, before any work is done, and
+        RequestTooLong where it is clear beforehand that it would have more than max_tokens."""
         state = as_json(request.state)
         method = request.x_method or self.settings.method
         self._check_noise(request)
         lines = self._lines_for(request)
         forms = [self._form(q, method, request, lines, f"questions.{name}") for name, q in request.questions.items()]
+        if lines is None:
+            self._check_canvases(forms, max_tokens)
         weights = [self._prior_weight(question, method) for question in request.questions.values()]
         boughs = [self._bough(state, forms if lines is None else lines.sheets(forms), request.cache_salt)]
         if any(weights):
@@ -98,6 +102,14 @@ class Decider:
         elif request.x_steps > self._canvas.denoising.max_steps:
             n = self._canvas.denoising.max_steps
             raise InvalidRequest(f"a canvas takes at most {n} steps here, not {request.x_steps}", field="x_steps")
+
+    def _check_canvases(self, forms: Sequence[Form], max_tokens: int) -> None:
+        """Raises RequestTooLong where canvases alone are too many: orders times samples may be hundreds a question."""
+        if self._canvas is None:
+            return
+        n = sum(len(form.prompts) * form.n_samples for form in forms) * len(self._canvas.filled([NOISE]))
+        if n > max_tokens:
+            raise RequestTooLong(f"the canvases alone have {n} tokens, {max_tokens} at most (max_request_tokens)")
 
     def _lines_for(self, request: DecisionRequest) -> Lines | None:
         """What a joint read is written in; None where each question is read by itself. Raises InvalidRequest."""

@@ -9,7 +9,7 @@ import numpy as np
 from ramet.decide.canvas import Blank
 from ramet.denoise.draft import Draft
 from ramet.denoise.settings import Denoising
-from ramet.tree import IntArray, Reads, Tree
+from ramet.tree import IntArray, Limits, Reads, Tree
 
 
 class Reading:
@@ -25,9 +25,14 @@ class Reading:
         self._due = np.zeros(0, np.intp)  # which reads of the whole tree are those of the last one
         logits, logsumexp = np.empty(len(tree.columns), np.float32), np.empty(len(tree.read_rows), np.float32)
         self.reads = Reads(logits, logsumexp, tree.offsets)
+        self.limits = Limits(n_steps, tree.n_tokens, tree.max_position)
+        self._tree = self._grown()  # here, where the caller plans: for thousands of canvases it takes a while
 
     def tree(self) -> Tree:
         """The canvases that are not finished, with their steps, and all above them; reads of those that may be."""
+        return self._tree
+
+    def _grown(self) -> Tree:
         whole, canvases = self._whole, np.array(list(self._open))
         ending = [segment for segment, draft in self._open.items() if draft.may_end]
         is_due = np.isin(whole.read_segments, ending)
@@ -61,6 +66,8 @@ class Reading:
         self.reads.logits[columns] = reads.logits[np.repeat(is_last, widths[self._due])]
         for segment in ended:
             del self._open[segment]
+        if self._open:
+            self._tree = self._grown()
         return not self._open
 
     def _tokens(self) -> IntArray:

@@ -43,11 +43,13 @@ def _check_canvas(request: GenerationRequest, settings: Denoising) -> None:
     if w > settings.canvas_length:
         raise InvalidRequest(f"a canvas has {settings.canvas_length} tokens at most, not {w}", field="canvas_length")
     if seed is not None:
-        _known("seed_canvas", seed, settings)
         if len(seed) != w:
             raise InvalidRequest(f"must be as long as the canvas, {w} tokens, not {len(seed)}", field="seed_canvas")
+        _known("seed_canvas", seed, settings)
     if request.pinned and seed is None:
         raise InvalidRequest("what is pinned is of a seed_canvas, and there is none", field="pinned")
+    if len(request.pinned) > w:
+        raise InvalidRequest(f"a canvas has {w} places, and {len(request.pinned)} are pinned", field="pinned")
     outside = next((place for place in request.pinned if not 0 <= place < w), None)
     if outside is not None:
         raise InvalidRequest(f"places run from 0 to {w - 1}; {outside} lies outside the canvas", field="pinned")
@@ -67,6 +69,6 @@ def _check_constraint(request: GenerationRequest, settings: Denoising) -> None:
 
 
 def _known(field: str, ids: Sequence[int], settings: Denoising) -> None:
-    unknown = next((i for i in ids if not 0 <= i < settings.vocab_size), None)
-    if unknown is not None:
+    if ids and not 0 <= min(ids) <= max(ids) < settings.vocab_size:
+        unknown = next(i for i in ids if not 0 <= i < settings.vocab_size)
         raise InvalidRequest(f"ids run from 0 to {settings.vocab_size - 1}; {unknown} is none", field=field)

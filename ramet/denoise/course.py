@@ -13,7 +13,7 @@ from ramet.denoise.noise import Noise
 from ramet.denoise.readout import Readout
 from ramet.denoise.settings import Denoising
 from ramet.generation import Finish, GenerationRequest, Piece
-from ramet.tree import WHOLE, IntArray, Reads, Segment, Tree
+from ramet.tree import WHOLE, IntArray, Limits, Reads, Segment, Tree
 
 
 class Writing:
@@ -31,16 +31,13 @@ class Writing:
         self._trunk = np.array(request.prompt, np.int32)
         self._noise = Noise.of(request.seed, self._trunk)
         self._n_left = _n_tokens(request, settings)  # positions that may still be emitted
+        n_canvases = -(-self._n_left // self._width)
+        longest = len(self._trunk) + n_canvases * self._width
+        self.limits = Limits(n_canvases * self._n_steps, longest, longest)
         self._numbers = count()
         self._readout = Readout.of(request)
         seed = request.seed_canvas
         self._draft = self._begin(None if seed is None else np.array(seed, np.int32), request.pinned)
-
-    @property
-    def max_position(self) -> int:
-        """One more than the highest position that any of its trees may have: also the rows of the largest."""
-        n_canvases = -(-self._n_left // self._width)
-        return len(self._trunk) + n_canvases * self._width
 
     def tree(self) -> Tree:
         """The trunk, and below it the canvas with its step."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ramet.tree import Reads, Tree
+from ramet.tree import Limits, Reads, Tree
 
 
 class Course(Protocol):
     """What `Engine.follow` runs. Called by the engine's thread between rounds: it takes microseconds, and raises
-    nothing that its maker could have refused. A course never asks for more than its first tree but for what
-    `max_tokens` and `max_position` tell beforehand."""
+    nothing that its maker could have refused. Its limits are known beforehand, so that one that begins can also end."""
+
+    @property
+    def limits(self) -> Limits:
+        """The same at any time."""
 
     def tree(self) -> Tree:
         """What is to run now. Its first root is kept, so that the next tree need not compute it again."""

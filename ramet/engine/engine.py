@@ -24,7 +24,15 @@ from ramet.denoise.masking import Masking
 from ramet.denoise.settings import Denoising
 from ramet.engine.cache import Cache
 from ramet.engine.course import Course
-from ramet.engine.load import denoising_of, load_model, masking_of, open_known, runner_for, shape_of
+from ramet.engine.load import (
+    check_limits,
+    denoising_of,
+    load_model,
+    masking_of,
+    open_known,
+    runner_for,
+    shape_of,
+)
 from ramet.engine.runner import Flight
 from ramet.engine.scheduler import Batch, Job, Scheduler
 from ramet.engine.settings import EngineSettings
@@ -111,8 +119,8 @@ class Engine:
         checkpoint = open_known(source)
         frame, tokenizer = checkpoint.frame(), checkpoint.tokenizer()
         canvas = denoising = None
-        masking = masking_of(checkpoint, resolved)
-        diffuses = shape_of(checkpoint).conditioning is not None
+        masking, shape = masking_of(checkpoint, resolved), shape_of(checkpoint)
+        diffuses = shape.conditioning is not None
         if masking is not None or diffuses:
             if method == "options":
                 raise CheckpointError(f'{checkpoint.name}: a diffusion model takes the method "letters" alone')
@@ -123,6 +131,7 @@ class Engine:
             denoising = denoising_of(checkpoint, resolved)
             frame = thoughtless(tokenizer, frame)
             canvas = Canvas.of(tokenizer, frame, denoising)
+        check_limits(shape, denoising, resolved)
         asking = settings_for(checkpoint.name, method=method, chat=bool(frame.tail))
         if resolved.batch_invariant and not tokenizer.splits_after_colon:
             raise CheckpointError(
@@ -148,7 +157,7 @@ class Engine:
         started = time.perf_counter()
         asked = _request(request, state, questions, options)
         self._check_open()
-        plan = self.decider.plan(asked)
+        plan = self._plan(asked)
         job = self._begin(plan, asked.cache_salt)
         return self._decision(plan, job, job.future.result(), started)
 
@@ -181,10 +190,13 @@ class Engine:
             self._check_open()
             raise
         plan = await work
-        return plan if plan is not None else await asyncio.to_thread(self.decider.plan, asked)
+        return plan if plan is not None else await asyncio.to_thread(self._plan, asked)
 
     def _plan_unless_long(self, asked: DecisionRequest) -> Plan | None:
-        return None if len(as_json(asked.state)) > LONG_STATE else self.decider.plan(asked)
+        return None if len(as_json(asked.state)) > LONG_STATE else self._plan(asked)
+
+    def _plan(self, asked: DecisionRequest) -> Plan:
+        return self.decider.plan(asked, max_tokens=self.settings.max_request_tokens)
 
     def submit(self, tree: Tree, *, n_keep: int = 0, mark: int | None = None, salt: str = "") -> Future[Reads]:
         """Run a tree of token ids; the future gives its reads, and may be cancelled.
@@ -241,6 +253,7 @@ class Engine:
             "max_round_tokens": str(s.max_round_tokens),
             "max_request_tokens": str(s.max_request_tokens),
             "max_positions": str(self.shape.max_positions),
+            "max_model_len": str(self._max_length),
             "batch_invariant": str(s.batch_invariant),
             "cache": self._cache.describe(),
             **(self.masking.describe() if self.masking else {}),
@@ -264,8 +277,10 @@ class Engine:
         self.close()
 
     def _enqueue(self, tree: Tree, n_keep: int, mark: int, salt: str, course: Course | None = None) -> Job:
-        """Check a tree before any work, and hand it to the engine's thread."""
+        """Check a tree before any work, and those that may follow it, and hand it to the engine's thread."""
         self._check(tree)
+        if course is not None:
+            self._check_size(tree, course.limits.n_tokens, course.limits.max_position)
         if not self.settings.prefix_caching:  # a course alone keeps its own
             salt, n_keep = f"{id(course)} {time.perf_counter_ns()}", n_keep if course else 0
         job = Job(tree, Future(), *self._kept(tree, n_keep, mark), salt, course, self._in_two_steps(tree))
@@ -300,26 +315,31 @@ class Engine:
             self._counts["cancelled"] += future.cancelled()
 
     def _check(self, tree: Tree) -> None:
-        shape, settings, pages = self.shape, self.settings, self._scheduler.pages
-        most = self._scheduler.max_round_tokens
+        shape = self.shape
         for name, ids in (("tokens", tree.tokens), ("reads.columns", tree.columns)):
             if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= shape.vocab_size):
                 raise InvalidRequest(f"ids run from 0 to {shape.vocab_size - 1}", field=name)
-        if tree.n_tokens > settings.max_request_tokens:
-            raise RequestTooLong(
-                f"{tree.n_tokens} tokens in all, {settings.max_request_tokens} at most (max_request_tokens)"
-            )
         above = tree.blocks != WHOLE  # a canvas may end behind the last position: see `_in_two_steps`
         longest = int((tree.origins + tree.lengths)[above].max(initial=0))
         if longest > self._max_length:
             raise RequestTooLong(
                 f"state and longest question have {longest} tokens; the model takes {self._max_length}"
             )
-        is_cut = tree.n_tokens > most or self._in_two_steps(tree)
-        if is_cut and self._scheduler.n_pages_for(tree) > pages.n_pages:
-            raise RequestTooLong(f"{tree.max_position} tokens do not fit the pages; a larger cache_bytes helps")
+        self._check_size(tree, tree.n_tokens, tree.max_position)
+
+    def _check_size(self, tree: Tree, n_tokens: int, max_position: int) -> None:
+        """Of a tree, or of the largest that may follow it, which has blocks like its own."""
+        scheduler, settings = self._scheduler, self.settings
+        most = scheduler.max_round_tokens
+        if n_tokens > settings.max_request_tokens:
+            raise RequestTooLong(
+                f"{n_tokens} tokens in all, {settings.max_request_tokens} at most (max_request_tokens)"
+            )
+        is_cut = n_tokens > most or self._in_two_steps(tree)
+        if is_cut and scheduler.n_pages_for(max_position) > scheduler.pages.n_pages:
+            raise RequestTooLong(f"{max_position} tokens do not fit the pages; a larger cache_bytes helps")
         widest = max(most // 2, self._cache.grain)  # what a round gives a long request while others wait
-        if tree.n_tokens > most and int(np.minimum(tree.blocks, tree.lengths).max()) > widest:
+        if n_tokens > most and int(np.minimum(tree.blocks, tree.lengths).max()) > widest:
             raise RequestTooLong(f"a block, whose rows run together, has more than {widest} (max_round_tokens)")
 
     def _loop(self) -> None:
@@ -383,7 +403,7 @@ class Engine:
         done = self._scheduler.commit(batch, results)
         self._counts.update(rounds=1, tokens=batch.n_tokens)
         self._n_failures = 0
-        for job in reversed(done):  # so that those which go on stand first in their order
+        for job in done:
             self._count(job)
             if job.course is None:
                 self._finish(job, job.reads)
@@ -403,7 +423,7 @@ class Engine:
         return job.is_split and self.settings.single_pass_reads
 
     def _proceed(self, job: Job, course: Course) -> None:
-        """The next tree of a course goes before those that wait; what is wrong with it is told to its caller alone."""
+        """The next tree of a course; what is wrong with it is told to its caller alone."""
         if job.n_resumed is None:
             job.n_resumed = job.n_cached
         try:
@@ -418,9 +438,8 @@ class Engine:
             _settle(job, _fault(job, error))
         else:
             n_root = int(tree.lengths[0])
-            job.run(tree, *self._kept(tree, n_root, n_root))
-            job.two_steps = self._in_two_steps(tree)
-            self._scheduler.add(job, first=True)
+            job.proceed(tree, *self._kept(tree, n_root, n_root))
+            self._scheduler.add(job)
 
     def _recover(self, batch: Batch, error: Exception) -> None:
         """After a failed round its jobs run again, each alone; one that fails alone gets the fault."""
@@ -429,7 +448,7 @@ class Engine:
         self._counts["failed_rounds"] += 1
         if isinstance(error, torch.AcceleratorError):  # the device's context is lost, with all that it held
             self._lost = True
-            _keep(self._runner, self._cache, error)
+            _keep(self._runner, self._cache, error, *jobs)
             fault = EngineFault(f"the device failed, and the engine must be started anew: {error}")
             fault.__cause__ = error
             for job in jobs:
@@ -457,7 +476,10 @@ class Engine:
 
     def _fail_all(self, error: Exception) -> None:
         self._admit(wait=False)
-        for job in self._scheduler.abandon():
+        jobs = self._scheduler.abandon()
+        if self._lost:
+            _keep(*jobs)  # what the steps of their courses left
+        for job in jobs:
             _settle(job, error)
 
     def _decision(self, plan: Plan, job: Job, outcome: Any, started: float) -> Decision:

@@ -62,6 +62,20 @@ def masking_of(checkpoint: Checkpoint, settings: EngineSettings) -> Masking | No
     )  # fmt: skip
 
 
+def check_limits(shape: Shape, denoising: Denoising | None, settings: EngineSettings) -> None:
+    """Raise InvalidRequest for limits that the model cannot have."""
+    length, most = settings.max_model_len, settings.max_round_tokens
+    assert most
+    if length is not None and length > shape.max_positions:
+        raise InvalidRequest(f"the model has {shape.max_positions} positions, not {length}", field="max_model_len")
+    if denoising is not None and most < 2 * denoising.canvas_length:
+        raise InvalidRequest(
+            f"a canvas of {denoising.canvas_length} rows takes half of a round at most: must be at least "
+            f"{2 * denoising.canvas_length}, not {most}, or canvas_length be less",
+            field="max_round_tokens",
+        )
+
+
 def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
     """Read a checkpoint's weights. Raises CheckpointError."""
     family, shape = FAMILIES[checkpoint.model_type], shape_of(checkpoint)

@@ -48,7 +48,7 @@ class Job:
     pages, or that is WHOLE, leaves nothing there: what its rows are depends on rows behind them. `future` gets the
     outcome or the error; where there is a `course`, the tree is one of several. A job that is to run `alone` shares no
     round. `keys` are those of its pages in the index. With `two_steps` canvases wait until what they follow is in
-    pages.
+    pages. Both are said of one tree, not of those that follow it in a course.
     """
 
     tree: Tree
@@ -74,10 +74,14 @@ class Job:
     stepped: tuple[Stepped, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.run(self.tree, self.n_keep, self.marks)
+        self._begin(self.tree, self.n_keep, self.marks)
 
-    def run(self, tree: Tree, n_keep: int, marks: tuple[int, ...]) -> None:
-        """Begin with a tree, the first one or the next of the course."""
+    def proceed(self, tree: Tree, n_keep: int, marks: tuple[int, ...]) -> None:
+        """With the next tree of the course."""
+        self.two_steps = self.alone = False
+        self._begin(tree, n_keep, marks)
+
+    def _begin(self, tree: Tree, n_keep: int, marks: tuple[int, ...]) -> None:
         self.tree, self.tasks, self.is_begun, self.stepped = tree, None, False, ()
         self.n_keep, self.marks = n_keep, marks
         self.logits = np.empty(len(tree.columns), np.float32)
@@ -100,15 +104,18 @@ class Job:
         return Reads(self.logits, self.logsumexp, self.tree.offsets, self.stepped)
 
     @property
-    def has_canvas(self) -> bool:
-        return bool((self.tree.blocks == WHOLE).any())
+    def is_under_way(self) -> bool:
+        """Whether trees of its course are complete, and others follow."""
+        return self.n_resumed is not None
 
     @property
-    def n_left(self) -> int:
-        """Rows still to be computed."""
-        if self.tasks is None:
-            return self.tree.n_tokens
-        return sum(_n_rows(self.tree, t.first, t.last, t.skip) for t in self.tasks)
+    def is_long(self) -> bool:
+        """Whether more trees may follow its first one."""
+        return self.course is not None and self.course.limits.n_trees > 1
+
+    @property
+    def has_canvas(self) -> bool:
+        return bool((self.tree.blocks == WHOLE).any())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,8 +193,10 @@ class _Kept:
 
 
 class Scheduler:
-    """First come, first served, under `max_round_tokens`; a long job leaves half of a round to others. Those that wait
-    for pages or for a trunk are overtaken, but never by a job that needs the pages too."""
+    """First come, first served, under `max_round_tokens`. A job that is cut leaves half of a round to others, and so do
+    the courses under way together, which take turns; a job that then finds no room has the next round first. Those that
+    wait for pages or for a trunk are overtaken, but never by a job that needs the pages too; a further course begins
+    where those under way, and their pages, leave room for it."""
 
     def __init__(self, pages: Pages, max_round_tokens: int, grain: int = 1, max_running: int | None = None) -> None:
         """`grain`: a root is cut in chunks at multiples of it, counted from the root's start; no more than a round.
@@ -199,48 +208,94 @@ class Scheduler:
         self.min_chunk = min(MIN_CHUNK, -(-max_round_tokens // 4))
         self.grain = grain
         self.waiting: deque[Job] = deque()
+        self.between: deque[Job] = deque()  # courses under way whose next tree waits
         self.running: list[Job] = []
+        self._half = max(max_round_tokens // 2, grain)
+        self._passed: Job | None = None  # found no room in the last round
         self.aloft: list[Batch] = []  # rounds that are under way: neither committed nor dropped
 
     def __len__(self) -> int:
-        return len(self.waiting) + len(self.running)
+        return len(self.waiting) + len(self.between) + len(self.running)
 
-    def add(self, job: Job, *, first: bool = False) -> None:
-        """Behind those that wait, or before them."""
+    def add(self, job: Job) -> None:
+        """Behind those that wait, or behind the other courses that are between two trees."""
         block = int(job.tree.blocks[0])
         if self.pages.page_size % block:
             job.n_keep, job.marks = 0, ()
         salt = job.salt if block == 1 else f"{job.salt}\0block {block}"  # other rows, of the same tokens
         job.keys = self.pages.keys(job.tree.tokens[: job.n_keep], salt)
-        self.waiting.insert(0 if first else len(self.waiting), job)
+        (self.between if job.is_under_way else self.waiting).append(job)
 
     def next(self) -> Batch:
         """The next round's units; none when there is nothing to do but to wait for a round under way."""
         batch, flying = Batch(), self._flying()
         landed = [job for job in self.running if job not in flying]
-        alone = [job for job in landed if job.alone]
-        share = max(self.max_round_tokens // 2, self.grain) if self.waiting else self.max_round_tokens
-        for job in alone[:1] or landed:
-            self._advance(job, batch, share)
-        if not alone:
+        alone = next((job for job in (*landed, *self.between, *self.waiting) if job.alone), None)
+        if alone is None or not self._run_alone(alone, batch):
+            self._start_passed(batch)
+            share = self._half if self.waiting or self.between else self.max_round_tokens
+            for job in landed:
+                self._advance(job, batch, share)
+            self._go_on(batch)
             self._start_waiting(batch)
         batch.seal()
         if batch.units:
             self.aloft.append(batch)
         return batch
 
+    def _run_alone(self, job: Job, batch: Batch) -> bool:
+        """False where it waits for pages that others hold."""
+        if job in self.running:
+            self._advance(job, batch, self.max_round_tokens)
+        elif self._is_cut(job) and self._blocked(job):
+            return False
+        else:
+            self._start(job, batch)
+        return bool(batch.units)
+
+    def _start_passed(self, batch: Batch) -> None:
+        """Bring in the job that found no room in the last round: running ones take half of each."""
+        job, self._passed = self._passed, None
+        if job is not None and (job in self.waiting or job in self.between):
+            self._start(job, batch)
+
+    def _go_on(self, batch: Batch) -> None:
+        """Bring in the courses under way, in turn, to half of a round where others wait that take one round."""
+        left = self.max_round_tokens if all(job.is_long for job in self.waiting) else self._half
+        for job in list(self.between):
+            n_due = self._n_due(job)
+            held = self._is_cut(job) and self._blocked(job)
+            if job.alone or held or self._awaits(job, batch) or (n_due > left and batch.units):
+                continue
+            if self._start(job, batch):
+                left -= n_due
+            elif n_due > self._half:  # as of one whose pages were given up
+                self._passed = job
+
     def _start_waiting(self, batch: Batch) -> None:
         """Bring in those that wait, in their order."""
-        blocked = False
+        blocked, crowded = any(map(self._is_cut, self.between)), False
         for job in list(self.waiting):
-            if len(self.running) >= self.max_running:
+            if len(self.running) + len(self.between) >= self.max_running:
                 break
-            if self._is_cut(job):
-                blocked = blocked or self._blocked(job)
-            if (blocked and self._is_cut(job)) or self._awaits(job, batch):
+            is_cut = self._is_cut(job)
+            blocked = blocked or (is_cut and self._blocked(job))
+            crowded = crowded or (job.is_long and self._crowded(job))
+            if job.alone or (blocked and is_cut) or (crowded and job.is_long) or self._awaits(job, batch):
                 continue
-            if (job.alone and batch.units) or not self._start(job, batch) or job.alone:
+            if self._start(job, batch):
+                continue
+            if not job.is_long:
+                self._passed = None if is_cut else job
                 break
+            crowded = True
+
+    def _crowded(self, job: Job) -> bool:
+        """Whether a course had better begin when another has ended: not all of those under way have room in this
+        round, or their pages and its own are more than there are, so that each would drive out another's."""
+        others = [other for other in self.running if other.is_long]
+        n_pages = sum(self.n_pages_for(each.tree.max_position) for each in (*others, job))
+        return bool(self.between) or (bool(others) and n_pages > self.pages.n_pages)
 
     def commit(self, batch: Batch, results: list[Reads]) -> list[Job]:
         """Take the results of a round in; returns the jobs that are complete."""
@@ -273,12 +328,12 @@ class Scheduler:
             for task in job.tasks or []:
                 self.pages.release(task.path)
             job.tasks = []
-            (self.running if job in self.running else self.waiting).remove(job)
+            next(queue for queue in (self.running, self.between, self.waiting) if job in queue).remove(job)
 
     def cancelled(self) -> list[Job]:
         """Remove and return the jobs whose callers have gone, those of rounds under way excepted."""
         flying = self._flying()
-        gone = [j for j in (*self.waiting, *self.running) if j.future.cancelled() and j not in flying]
+        gone = [j for j in (*self.waiting, *self.between, *self.running) if j.future.cancelled() and j not in flying]
         self.drop(gone)
         return gone
 
@@ -286,7 +341,7 @@ class Scheduler:
         """Remove and return all jobs."""
         for batch in list(self.aloft):
             self.drop([], batch)
-        jobs = [*self.waiting, *self.running]
+        jobs = [*self.waiting, *self.between, *self.running]
         self.drop(jobs)
         return jobs
 
@@ -294,9 +349,9 @@ class Scheduler:
         """The jobs of rounds under way: what follows in them waits for the commit."""
         return {job for batch in self.aloft for job in batch.jobs}
 
-    def n_pages_for(self, tree: Tree) -> int:
+    def n_pages_for(self, max_position: int) -> int:
         """Pages that a tree may need at once when it is cut: its longest path, and a copy at each fork."""
-        return -(-tree.max_position // self.pages.page_size) + MAX_ANCESTORS
+        return -(-max_position // self.pages.page_size) + MAX_ANCESTORS
 
     def _let_go(self, share: Share) -> None:
         self.pages.release(share.path)
@@ -307,10 +362,10 @@ class Scheduler:
 
     def _blocked(self, job: Job) -> bool:
         """A job to be cut waits until the pages and states that it may need are not promised to another."""
-        promised = [self.n_pages_for(j.tree) for j in self.running if self._is_cut(j)]
+        promised = [self.n_pages_for(j.tree.max_position) for j in self.running if self._is_cut(j)]
         if self.pages.recurrent and (len(promised) + 1) * STATES_A_JOB > self.pages.n_states:
             return True
-        return sum(promised) + self.n_pages_for(job.tree) > self.pages.n_pages
+        return sum(promised) + self.n_pages_for(job.tree.max_position) > self.pages.n_pages
 
     def _awaits(self, job: Job, batch: Batch) -> bool:
         """Whether another job is computing, in chunks, more of this one's trunk than is kept."""
@@ -323,13 +378,20 @@ class Scheduler:
     def _start(self, job: Job, batch: Batch) -> bool:
         """Bring a waiting job into this round. False when the round is full."""
         left = self.max_round_tokens - batch.n_tokens
-        if left < (self.min_chunk if self._is_cut(job) else job.n_left):
+        if left < (self.min_chunk if self._is_cut(job) else self._n_due(job)):
             return False
         job.tasks = self._resume(job)
-        self.waiting.remove(job)
+        (self.between if job.is_under_way else self.waiting).remove(job)
         self.running.append(job)
         self._advance(job, batch, left)
         return True
+
+    def _n_due(self, job: Job) -> int:
+        """Rows that a job which has not begun will have to compute, at most: what is kept of its trunk is none."""
+        if self.pages.recurrent:  # which continues at checkpoints alone
+            return job.tree.n_tokens
+        size = self.pages.page_size
+        return job.tree.n_tokens - min(self.pages.reach(job.keys), _first_read(job.tree) // size * size)
 
     def _resume(self, job: Job) -> list[Task]:
         """The whole tree, less what the index holds of its leading rows."""

@@ -56,7 +56,11 @@ class Writer:
         future = job.future
         future.add_done_callback(lambda _: None if loop.is_closed() else hand(None))
         try:
-            while (piece := await arrived.get()) is not None:
+            is_last = False
+            while not is_last and (piece := await arrived.get()) is not None:
+                is_last = piece.finish is not None
+                if is_last:
+                    await arrived.get()  # the engine's own end: whoever goes with the last piece cancels nothing
                 yield replace(piece, n_cached=job.n_resumed or 0)
             future.result()
         finally:
@@ -68,9 +72,11 @@ class Writer:
 
     def _fitted(self, request: GenerationRequest) -> GenerationRequest:
         """With no more tokens than there is room for, where a request leaves their number open."""
-        if request.read_only:
-            return request
         n_prompt, room = len(request.prompt), self.max_length - len(request.prompt)
+        if request.read_only:  # its canvas may end behind the last position: see `Engine._in_two_steps`
+            if room < 0:
+                raise RequestTooLong(f"a prompt of {n_prompt} tokens; the model takes {self.max_length}")
+            return request
         if request.max_tokens is None and room > 0:
             return replace(request, max_tokens=min(self.denoising.max_new_tokens, room))
         n_reply = request.max_tokens or 1
