@@ -169,6 +169,15 @@ def test_bits_of_a_row_depend_on_no_other_row(path: str, dtype: torch.dtype, sof
         assert torch.equal(found[1], norms[rows])
 
 
+def test_bits_do_not_depend_on_where_a_row_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the plain path, whose parts of the vocabulary are many here."""
+    monkeypatch.setattr(cpu, "_CHUNK", 16)
+    hidden, weight = torch.randn(2000, 8), torch.randn(320, 8)
+    whole = cpu.plain_logsumexp(hidden, weight)
+    for at in range(0, 2000, 13):
+        assert torch.equal(cpu.plain_logsumexp(hidden[at : at + 13], weight), whole[at : at + 13])
+
+
 def test_bits_do_not_depend_on_threads(path: str) -> None:
     found = native.library()
     if path != "compiled" or found is None:

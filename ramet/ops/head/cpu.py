@@ -84,9 +84,7 @@ def plain_columns(
 
 
 def plain_logsumexp(hidden: torch.Tensor, weight: torch.Tensor, softcap: float = 0.0) -> torch.Tensor:
-    """As `logsumexp`, in torch."""
-    wide, total = hidden.float(), torch.full((len(hidden),), float("-inf"))
-    for at in range(0, len(weight), _CHUNK):
-        product = TiledLinear(PlainLinear, weight[at : at + _CHUNK].float(), None)
-        total = torch.logaddexp(total, capped(product(wide), softcap).logsumexp(-1))
-    return total
+    """As `logsumexp`, in torch; not by its logaddexp, which gives the last elements of a tensor other bits."""
+    wide = hidden.float()
+    parts = (TiledLinear(PlainLinear, part.float(), None)(wide) for part in weight.split(_CHUNK))
+    return torch.stack([capped(part, softcap).logsumexp(-1) for part in parts], -1).logsumexp(-1)
