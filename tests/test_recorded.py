@@ -32,7 +32,7 @@ from tests.test_exactness import assert_equal, drawn
 OPS = ("attention", "norm", "linear", "head", "conv", "gated_delta", "experts")
 CASES = [(name, max_rows) for name in sorted(decoders.CONFIGS) for max_rows in (50, 600)]
 if DEVICE.type == "cpu":  # all ops; interpreted, a pass takes seconds
-    CASES = [("qwen3_5-delta-last", 50), ("gemma4-moe", 50)]
+    CASES = [("qwen3_5-delta-last", 50), ("gemma4-moe", 50), ("llada2_moe", 50)]
 N_TREES = 2 if DEVICE.type == "cpu" else None
 PAGE, N_PAGES, N_STATES = 16, 120, 40
 
