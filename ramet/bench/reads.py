@@ -249,7 +249,7 @@ def questions(sides: Sides, n_prompt: int, n_questions: int, effort: Effort, wat
     forms = {JOINT: Form.joint(n_prompt, n_questions), ISOLATED: Form.isolated(n_prompt, n_questions)}
     row, turn = Row(f"{n_prompt}, {n_questions} questions"), sides.turns[ONE]
     row.notes["rows"] = {name: form.n_rows for name, form in forms.items()}
-    order = [*forms, *interleave(dict.fromkeys(forms, effort.repeats))]
+    order = [*forms, *interleave(dict.fromkeys(forms, effort.repeats), _rng(forms[JOINT], effort))]
     for i, name in enumerate(order):  # the first of each warms up
         watch.step(f"{n_prompt}: {n_questions} questions, {name}")
         asked = sides.draw(forms[name])
