@@ -71,17 +71,16 @@ def onednn_packs(dtype: torch.dtype) -> bool:
 
 
 class NativeLinear:
-    """x [M, K] -> [M, N], of a weight in the kernels' own layout; float32 or bfloat16. The bits of a row depend on that
-    row alone."""
+    """x [M, K] -> [M, N] in bfloat16, of a weight in the kernels' own layout. The bits of a row depend on that row
+    alone."""
 
     def __init__(self, found: Library, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-        self._functions, self._sizes, self._dtype = found.functions, tuple(weight.shape), weight.dtype
+        assert weight.dtype == torch.bfloat16
+        self._functions, self._sizes = found.functions, tuple(weight.shape)
         n_bytes, weight = torch.empty(1, dtype=torch.int64), weight.detach().contiguous()
-        self._functions.ramet_linear_size(*self._sizes, self._is_bf16, pointer(n_bytes))
+        self._functions.ramet_linear_size(*self._sizes, pointer(n_bytes))
         self._weight = torch.empty(int(n_bytes), dtype=torch.uint8)
-        self._functions.ramet_linear_pack(
-            pointer(weight), *self._sizes, pointer(self._weight), self._is_bf16, torch.get_num_threads()
-        )
+        self._functions.ramet_linear_pack(pointer(weight), *self._sizes, pointer(self._weight), torch.get_num_threads())
         self._bias = None if bias is None else bias.detach().to(weight.dtype).contiguous()
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -89,24 +88,20 @@ class NativeLinear:
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         """x @ weight.T + bias + residual [M, N], rounded once."""
-        assert residual.dtype == self._dtype
+        assert residual.dtype == torch.bfloat16
         assert residual.shape == (len(x), self._sizes[0])
         return self._product(x, _rows(residual))
 
     def _product(self, x: torch.Tensor, residual: torch.Tensor | None) -> torch.Tensor:
-        assert x.dtype == self._dtype
+        assert x.dtype == torch.bfloat16
         assert x.shape[1] == self._sizes[1]
         x, out = _rows(x), torch.empty(x.shape[0], self._sizes[0], dtype=x.dtype)
         self._functions.ramet_linear(
             pointer(x), c_int64(x.stride(0)), len(x), pointer(self._weight), *self._sizes, pointer(self._bias),
-            pointer(residual), c_int64(0 if residual is None else residual.stride(0)), pointer(out), self._is_bf16,
+            pointer(residual), c_int64(0 if residual is None else residual.stride(0)), pointer(out),
             torch.get_num_threads(),
         )  # fmt: skip
         return out
-
-    @property
-    def _is_bf16(self) -> int:
-        return int(self._dtype == torch.bfloat16)
 
 
 def _rows(x: torch.Tensor) -> torch.Tensor:

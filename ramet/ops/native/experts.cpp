@@ -9,6 +9,7 @@
 #include "activation.h"
 #include "memory.h"
 #include "panel.h"
+#include "rms.h"
 
 namespace ramet {
 namespace {
@@ -35,7 +36,8 @@ struct Sizes {
     }
 };
 
-// The pairs of a call, sorted by expert, within it by row: the rows and weights of expert e are [offsets[e], offsets[e + 1]).
+// The pairs of a call, sorted by expert, within it by row: the rows and weights of expert e are [offsets[e],
+// offsets[e + 1]). What is chosen lies in [0, n_experts).
 struct Pairs {
     int n_experts, *offsets, *rows;
     float* weights;
@@ -65,18 +67,6 @@ struct Pairs {
         }
     }
 };
-
-template <class E, class S>
-void gather(const S* x, const int* rows, int n_rows, int width, int room, int out_row, typename E::Type* out) {
-    for (int r = 0; r < n_rows; ++r) {
-        const S* from = x + (int64_t)rows[r] * width;
-        auto* to = out + (ptrdiff_t)r * out_row;
-        if constexpr (std::is_same<S, typename E::Type>::value) std::memcpy(to, from, width * sizeof(S));
-        else
-            for (int c = 0; c < width; ++c) to[c] = E::from(from[c]);
-        for (int c = width; c < room; ++c) to[c] = typename E::Type{};
-    }
-}
 
 // Groups [begin, end) of an expert's columns; a group is a vector of gates and one of ups.
 struct Task {
@@ -136,7 +126,7 @@ template <class E, class S>
 void activate(const Layer<E, S>& layer, const Pairs& pairs, const Task& task, const Task* next, typename E::Type* hidden,
               Memory& memory) {
     using Type = typename E::Type;
-    const int most = vectors_at_once() / 2, wide = vectors_at_once() * kLanes;
+    const int most = vectors_at_once<E>() / 2, wide = vectors_at_once<E>() * kLanes, width = layer.sizes.width;
     const int room = layer.width_room(), row = padded<Type>(room), hidden_row = layer.hidden_row();
     memory.reset((size_t)(kBlock) * (row * sizeof(Type) + wide * 4), 2);
     Type* block = memory.take<Type>((size_t)(kBlock) * row);
@@ -144,11 +134,13 @@ void activate(const Layer<E, S>& layer, const Pairs& pairs, const Task& task, co
     const int last = pairs.offsets[task.expert + 1];
     for (int first = pairs.offsets[task.expert]; first < last; first += kBlock) {
         const int n_block = std::min(kBlock, last - first);
-        gather<E, S>(layer.x, pairs.rows + first, n_block, layer.sizes.width, room, row, block);
+        for (int r = 0; r < n_block; ++r)
+            copy_row<E>(layer.x + (int64_t)pairs.rows[first + r] * width, width, room, block + (ptrdiff_t)r * row);
         for (int g = task.begin; g < task.end; g += most) {
             const int n_groups = std::min(most, task.end - g);
             const Type* gates = layer.gates({task.expert, g, task.end});
-            const Type* following = g + n_groups < task.end ? gates + n_groups * layer.group() : next ? layer.gates(*next) : gates;
+            const Type* following = next ? layer.gates(*next) : gates;
+            if (g + n_groups < task.end) following = gates + n_groups * layer.group();
             Ahead ahead(following, n_groups * layer.group() * sizeof(Type), n_fetches(n_block, room, 2 * n_groups));
             multiply<E>(block, row, n_block, gates, room, 2 * n_groups, sums, wide, &ahead);
             for (int r = 0; r < n_block; ++r)
@@ -192,10 +184,8 @@ void combine(const Layer<E, S>& layer, const Pairs& pairs, const typename E::Typ
     for (int r = 0; r < layer.n_rows; ++r)
         for (int j = begin; j < end; ++j) {
             Vec total = load(totals + (ptrdiff_t)r * wide + (j - begin) * kLanes);
-            S* to = layer.out + (int64_t)r * layer.sizes.width + j * kLanes;
-            const int n = std::min(kLanes, layer.sizes.width - j * kLanes);
-            if (n == kLanes) store(to, total);
-            else store_first(to, total, n);
+            const int width = layer.sizes.width, n = std::min(kLanes, width - j * kLanes);
+            put(layer.out + (int64_t)r * width + j * kLanes, total, n);
         }
 }
 

@@ -59,7 +59,7 @@ template <class E, class S>
 void sum_chunk(const typename E::Type* hidden, int row, int n_rows, int width, const S* weight, int row_width, int begin,
                int end, float softcap, Total* totals, Memory& memory) {
     using Type = typename E::Type;
-    const int step = rows_at_once();
+    const int step = rows_at_once<E>();
     memory.reset((size_t)kBlock * width * sizeof(Type) + step * kBlock * 4 + (size_t)n_rows * (kLanes + 1) * 4, 4);
     Type* packed = memory.take<Type>((size_t)kBlock * width);
     float* logits = memory.take<float>(step * kBlock);

@@ -1,15 +1,19 @@
-// Products with a layer's weight, packed once; the contract is ops/linear/reference.py.
+// Products with a layer's weight in bfloat16, packed once; the contract is ops/linear/reference.py.
 //
 // A task is a few columns of the weight for a chunk of rows, which stay in a near cache while the weight streams past
-// them. An element is summed in the order of its terms alone: a row's bits depend neither on the rows that share the call
-// nor on the threads.
+// them. An element is summed in the order of its terms alone: a row's bits depend neither on the rows that share the
+// call nor on the threads.
 #include <atomic>
 
 #include "memory.h"
 #include "panel.h"
+#include "rms.h"
 
 namespace ramet {
 namespace {
+
+using E = Bf16;
+using Type = E::Type;
 
 constexpr int kChunk = 256;                 // rows of a task, at most
 constexpr int kTasks = 4;                   // a thread, at least
@@ -25,78 +29,62 @@ struct Task {
 class Work {
   public:
     Work(int n_rows, int n_vectors, int n_threads) : n_rows_(n_rows), n_vectors_(n_vectors) {
-        const int step = rows_at_once(), n_steps = divide_up(n_rows, step);
+        const int step = rows_at_once<E>(), n_steps = divide_up(n_rows, step);
         const int n_chunks = std::max(divide_up(n_rows, kChunk), std::min(n_steps, kTasks * n_threads / n_panels()));
         chunk_ = divide_up(n_steps, n_chunks) * step;
     }
 
     int size() const { return divide_up(n_rows_, chunk_) * n_panels(); }
-    int n_panels() const { return divide_up(n_vectors_, vectors_at_once()); }
+    int n_panels() const { return divide_up(n_vectors_, vectors_at_once<E>()); }
     int chunk() const { return chunk_; }
     Task operator[](int i) const {
-        const int row = i / n_panels() * chunk_, vector = i % n_panels() * vectors_at_once();
-        return {row, std::min(n_rows_, row + chunk_), vector, std::min(n_vectors_, vector + vectors_at_once())};
+        const int row = i / n_panels() * chunk_, vector = i % n_panels() * vectors_at_once<E>();
+        return {row, std::min(n_rows_, row + chunk_), vector, std::min(n_vectors_, vector + vectors_at_once<E>())};
     }
 
   private:
     int n_rows_, n_vectors_, chunk_;
 };
 
-// A call's arguments: weight [n, k] packed, bias [n] and residual [n_rows, n] or null; rows of x and residual lie apart.
-template <class E, class S>
+// A call's arguments: weight [n, k] packed, bias [n] and residual [n_rows, n] or null; rows of x and of residual lie
+// apart.
 struct Call {
-    using Type = typename E::Type;
     int n_rows, n, k;
-    const S* x;
+    const bf16* x;
     int64_t x_row;
     const Type* weight;
-    const S* bias;
-    const S* residual;
+    const bf16 *bias, *residual;
     int64_t residual_row;
-    S* out;
+    bf16* out;
 
     int room() const { return round_up(k, E::kPair); }
     int n_vectors() const { return divide_up(n, kLanes); }
-    // Whether rows are multiplied as they lie: complete, and not all in one set of a cache.
+    // Whether rows are multiplied as they lie: complete, and for tiles not all in one set of a cache.
     bool is_plain() const {
-        if (!std::is_same<S, Type>::value || k != room()) return false;
-        return !amx::available || (x_row * sizeof(S) % 64 == 0 && x_row * sizeof(S) % 4096 != 0);
+        if (!std::is_same<bf16, Type>::value || k != room()) return false;
+        return !by_units<E>() || (x_row * sizeof(bf16) % 64 == 0 && x_row * sizeof(bf16) % 4096 != 0);
     }
     int a_row() const { return is_plain() ? (int)x_row : padded<Type>(room()); }
     ptrdiff_t vector() const { return (ptrdiff_t)kLanes * room(); }
 };
 
-template <class E, class S>
-void copy_row(const Call<E, S>& call, int r, typename E::Type* out) {
-    const S* from = call.x + r * call.x_row;
-    if constexpr (std::is_same<S, typename E::Type>::value) std::memcpy(out, from, call.k * sizeof(S));
-    else
-        for (int c = 0; c < call.k; ++c) out[c] = E::from(from[c]);
-    for (int c = call.k; c < call.room(); ++c) out[c] = typename E::Type{};
-}
-
 // out = the rounded sums [rows of the task][columns of the task], with what is added to them.
-template <class E, class S>
-void finish(const Call<E, S>& call, const Task& task, const float* sums) {
+void finish(const Call& call, const Task& task, const float* sums) {
     const int wide = (task.last_vector - task.vector) * kLanes;
     for (int r = task.row; r < task.last_row; ++r)
         for (int j = task.vector; j < task.last_vector; ++j) {
             const int c = j * kLanes, n = std::min(kLanes, call.n - c);
-            auto get = [&](const S* from) { return n == kLanes ? load(from) : load_first(from, n); };
             Vec total = load(sums + (ptrdiff_t)(r - task.row) * wide + (j - task.vector) * kLanes);
-            if (call.bias) total += get(call.bias + c);
-            if (call.residual) total += get(call.residual + r * call.residual_row + c);
-            S* to = call.out + (int64_t)r * call.n + c;
-            if (n == kLanes) store(to, total);
-            else store_first(to, total, n);
+            if (call.bias) total += get(call.bias + c, n);
+            if (call.residual) total += get(call.residual + r * call.residual_row + c, n);
+            put(call.out + (int64_t)r * call.n + c, total, n);
         }
 }
 
 // Meanwhile the weight of `next` is fetched.
-template <class E, class S>
-void compute(const Call<E, S>& call, const typename E::Type* a, const Task& task, const Task& next, float* sums) {
+void compute(const Call& call, const Type* a, const Task& task, const Task& next, float* sums) {
     const int n_vectors = task.last_vector - task.vector, n_rows = task.last_row - task.row;
-    const int64_t n_bytes = (next.last_vector - next.vector) * call.vector() * sizeof(typename E::Type);
+    const int64_t n_bytes = (next.last_vector - next.vector) * call.vector() * sizeof(Type);
     Ahead ahead(call.weight + next.vector * call.vector(), std::min(n_bytes, kAhead),
                 n_fetches(n_rows, call.room(), n_vectors));
     multiply<E>(a + (ptrdiff_t)task.row * call.a_row(), call.a_row(), n_rows, call.weight + task.vector * call.vector(),
@@ -104,9 +92,7 @@ void compute(const Call<E, S>& call, const typename E::Type* a, const Task& task
     finish(call, task, sums);
 }
 
-template <class E, class S>
-void linear(const Call<E, S>& call, int n_threads) {
-    using Type = typename E::Type;
+void linear(const Call& call, int n_threads) {
     if (call.n_rows == 0) return;
     if ((int64_t)call.n_rows * call.n * call.k < kWorthThreads) n_threads = 1;
     const Work work(call.n_rows, call.n_vectors(), n_threads);
@@ -122,9 +108,10 @@ void linear(const Call<E, S>& call, int n_threads) {
         const Units units;
         if (!call.is_plain()) {
 #pragma omp for schedule(static)
-            for (int r = 0; r < call.n_rows; ++r) copy_row(call, r, copied + (ptrdiff_t)r * call.a_row());
+            for (int r = 0; r < call.n_rows; ++r)
+                copy_row<E>(call.x + r * call.x_row, call.k, call.room(), copied + (ptrdiff_t)r * call.a_row());
         }
-        const size_t n_sums = (size_t)work.chunk() * vectors_at_once() * kLanes;
+        const size_t n_sums = (size_t)work.chunk() * vectors_at_once<E>() * kLanes;
         own.reset(n_sums * 4, 1);
         float* sums = own.take<float>(n_sums);
         for (int i = taken++; i < work.size();) {
@@ -135,14 +122,13 @@ void linear(const Call<E, S>& call, int n_threads) {
     }
 }
 
-template <class E, class S>
-void pack(const S* weight, int n, int k, typename E::Type* out, int n_threads) {
+void pack(const bf16* weight, int n, int k, Type* out, int n_threads) {
     const int room = round_up(k, E::kPair);
-    use_large_pages(out, (size_t)round_up(n, kLanes) * room * sizeof(typename E::Type));
+    use_large_pages(out, (size_t)round_up(n, kLanes) * room * sizeof(Type));
 #pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
     for (int v = 0; v < divide_up(n, kLanes); ++v)
-        pack_vectors<E, S>(weight + (int64_t)v * kLanes * k, 1, std::min(kLanes, n - v * kLanes), k,
-                           out + (ptrdiff_t)v * kLanes * room);
+        pack_vectors<E>(weight + (int64_t)v * kLanes * k, 1, std::min(kLanes, n - v * kLanes), k,
+                        out + (ptrdiff_t)v * kLanes * room);
 }
 
 }  // namespace
@@ -153,26 +139,18 @@ using namespace ramet;
 extern "C" {
 
 // Bytes that a packed weight [n, k] takes.
-void ramet_linear_size(int32_t n, int32_t k, int32_t is_bf16, int64_t* bytes) {
-    const int64_t n_room = round_up(n, kLanes);
-    *bytes = is_bf16 ? n_room * round_up(k, Bf16::kPair) * (int64_t)sizeof(Bf16::Type) : n_room * k * (int64_t)sizeof(float);
+void ramet_linear_size(int32_t n, int32_t k, int64_t* bytes) {
+    *bytes = (int64_t)round_up(n, kLanes) * round_up(k, E::kPair) * (int64_t)sizeof(Type);
 }
 
-void ramet_linear_pack(const void* weight, int32_t n, int32_t k, void* out, int32_t is_bf16, int32_t n_threads) {
-    if (is_bf16) pack<Bf16>((const bf16*)weight, n, k, (Bf16::Type*)out, n_threads);
-    else pack<F32>((const float*)weight, n, k, (float*)out, n_threads);
+void ramet_linear_pack(const void* weight, int32_t n, int32_t k, void* out, int32_t n_threads) {
+    pack((const bf16*)weight, n, k, (Type*)out, n_threads);
 }
 
-void ramet_linear(const void* x, int64_t x_row, int32_t n_rows, const void* weight, int32_t n, int32_t k, const void* bias,
-                  const void* residual, int64_t residual_row, void* out, int32_t is_bf16, int32_t n_threads) {
-    auto run = [&](auto element, auto* to) {
-        using E = decltype(element);
-        using S = std::remove_pointer_t<decltype(to)>;
-        const Call<E, S> call{n_rows, n, k, (const S*)x, x_row, (const typename E::Type*)weight, (const S*)bias,
-                              (const S*)residual, residual_row, to};
-        linear(call, n_threads);
-    };
-    if (is_bf16) run(Bf16(), (bf16*)out);
-    else run(F32(), (float*)out);
+void ramet_linear(const void* x, int64_t x_row, int32_t n_rows, const void* weight, int32_t n, int32_t k,
+                  const void* bias, const void* residual, int64_t residual_row, void* out, int32_t n_threads) {
+    linear({n_rows, n, k, (const bf16*)x, x_row, (const Type*)weight, (const bf16*)bias, (const bf16*)residual,
+            residual_row, (bf16*)out},
+           n_threads);
 }
 }
