@@ -57,7 +57,7 @@ def written(logits: Logits = logits_of, settings: Denoising = SETTINGS, **asked:
         trees.append(course.tree())
         width = int(trees[-1].lengths[1])
         ended = course.take(denoising.answered(trees[-1], torch.from_numpy(logits(len(trees) - 1)[:width]), embedding))
-        assert trees[-1].max_position <= course.max_position
+        assert trees[-1].max_position <= course.limits.max_position
         assert len(pieces) == 0 or (pieces[-1].finish is not None) == ended
     return pieces, trees
 
@@ -150,7 +150,7 @@ def test_a_narrow_canvas() -> None:
     pieces, trees = written(canvas_length=3, max_tokens=7)
     assert [len(piece.positions) for piece in pieces] == [3, 3, 1]
     assert {int(tree.lengths[1]) for tree in trees} == {3}
-    assert Writing(GenerationRequest(PROMPT, canvas_length=3, max_tokens=7), SETTINGS, print).max_position == 5 + 9
+    assert Writing(GenerationRequest(PROMPT, canvas_length=3, max_tokens=7), SETTINGS, print).limits.n_tokens == 5 + 9
 
 
 def test_a_read() -> None:
