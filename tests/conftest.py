@@ -117,12 +117,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _thin_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave every third case of each test of Triton kernels: without a GPU they are interpreted, which is slow."""
+    """Leave every fourth case of each test of Triton kernels: without a GPU they are interpreted, which is slow."""
     seen: Counter[tuple[Path, str]] = Counter()
     kept, left = [], []
     for item in items:
         test = item.path, getattr(item, "originalname", item.name)
-        (left if seen[test] % 3 else kept).append(item)
+        (left if seen[test] % 4 else kept).append(item)
         seen[test] += item.path.name.endswith("_triton.py")
     items[:] = kept
     config.hook.pytest_deselected(items=left)
@@ -138,7 +138,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             terminalreporter.write_line(text, yellow=True, bold=True)
     left = [item for item in terminalreporter.stats.get("deselected", []) if item.path.name.endswith("_triton.py")]
     if left:
-        text = f"NOT RUN: {len(left)} cases of interpreted kernels, two of three (--all-kernels runs them)"
+        text = f"NOT RUN: {len(left)} cases of interpreted kernels, three of four (--all-kernels runs them)"
         terminalreporter.write_line(text, yellow=True, bold=True)
 
 
