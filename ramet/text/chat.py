@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ramet.errors import CheckpointError, InvalidRequest
 from ramet.text.template import ChatTemplate
-from ramet.text.tokenizer import Tokenizer, alternation
+from ramet.text.tokenizer import Tokenizer
 
 _MARK = "Qx7markedXq"  # stands for the content; no template writes it
 _REPLY = "Qx8answerXq"
@@ -55,9 +55,8 @@ def frame(tokenizer: Tokenizer, template: str | None) -> Frame:
         wholes = {text: chat.render([_user(text)]) for text in _CONTENTS}
     except InvalidRequest as error:
         raise CheckpointError(f"chat template: {error.message}") from error
-    control = alternation(tokenizer.control)
-    cut = max((match.end() for match in control.finditer(before)), default=0)
-    stop = min((match.start() for match in control.finditer(after)), default=len(after))
+    cut = max((end for _, end in tokenizer.spelled(before)), default=0)
+    stop = min((start for start, _ in tokenizer.spelled(after)), default=len(after))
     head, tail = tokenizer.encode_rendered(before[:cut]), tokenizer.encode_rendered(after[stop:])
     expected = {text: tokenizer.encode_rendered(whole) for text, whole in wholes.items()}
     for opening, closing in _joins(before[cut:], after[:stop]):
@@ -104,9 +103,9 @@ def _end(tokenizer: Tokenizer, chat: ChatTemplate) -> int:
     """The first control token behind a finished reply; the tokenizer's own end where the template writes none."""
     messages = [_user(_MARK), {"role": "assistant", "content": _REPLY}]
     _, reply, rest = chat.render(messages, add_generation_prompt=False).rpartition(_REPLY)
-    found = alternation(tokenizer.control).search(rest)
+    found = next(tokenizer.spelled(rest), None)
     if reply and found:
-        return tokenizer.control[found.group()]
+        return tokenizer.control[rest[slice(*found)]]
     if not tokenizer.eos:
         raise CheckpointError("chat template: it ends no reply, and the tokenizer names no end token; set eos_token")
     return tokenizer.eos[0]

@@ -80,12 +80,7 @@ def _broken(tokenizer: Tokenizer, value: Any) -> tuple[str, Any]:
     mark = next((c for c in _NONCHARACTERS if not any(c in text for text in texts)), None)
     if mark is None:
         raise InvalidRequest("the messages hold all 32 noncharacters from U+FDD0 on, which no text needs")
-
-    def break_up(text: str) -> str:
-        cuts = [0, *(a + 1 for a, _ in tokenizer.spelled(text)), len(text)]
-        return mark.join(text[a:b] for a, b in itertools.pairwise(cuts))
-
-    return mark, _each_text(value, break_up)
+    return mark, _each_text(value, lambda text: mark.join(tokenizer.spelled.broken(text)))
 
 
 def _texts(value: Any) -> Iterator[str]:

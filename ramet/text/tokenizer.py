@@ -104,9 +104,7 @@ class Tokenizer:
         if self.forbidden.isdisjoint(ids):
             return ids
         # The vocabulary merges a control token out of ordinary text: a cut inside each spelling keeps it apart.
-        cuts = [0, *(start + 1 for start, _ in self.spelled(text)), len(text)]
-        pieces = [text[a:b] for a, b in itertools.pairwise(cuts)]
-        ids = [i for piece in self._encode_plain(pieces) for i in piece]
+        ids = [i for piece in self._encode_plain(self.spelled.broken(text)) for i in piece]
         if not self.forbidden.isdisjoint(ids):
             raise InvalidRequest("the text spells a control token that this vocabulary cannot write in pieces")
         return ids
@@ -130,7 +128,7 @@ class Spelled:
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = frozenset(texts) - {""}
         self._sizes = sorted({len(text) for text in self._texts}, reverse=True)
-        self._first = alternation({text[0] for text in self._texts})
+        self._first = re.compile("|".join(map(re.escape, {text[0] for text in self._texts})) or "(?!)")
 
     def __call__(self, text: str) -> Iterator[tuple[int, int]]:
         at = 0
@@ -141,11 +139,10 @@ class Spelled:
                 yield start, at
             at = max(at, start + 1)
 
-
-def alternation(texts: Iterable[str]) -> re.Pattern[str]:
-    """Matches any of the texts, the longest first; nothing at all when there are none."""
-    longest_first = sorted(texts, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+    def broken(self, text: str) -> list[str]:
+        """The text in pieces, cut behind the first character of each that it holds."""
+        cuts = [0, *(start + 1 for start, _ in self(text)), len(text)]
+        return [text[a:b] for a, b in itertools.pairwise(cuts)]
 
 
 def _encode(tokenizer: tokenizers.Tokenizer, texts: Sequence[str]) -> list[list[int]]:
