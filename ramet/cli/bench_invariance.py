@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ramet.cli import load_engine, options
-from ramet.cli.bench_watch import json_option, printed, watched
+from ramet.cli.bench_watch import json_option, printed, repeats_option, watched
 
 
 @click.command("invariance")
@@ -20,9 +20,7 @@ from ramet.cli.bench_watch import json_option, printed, watched
     "--state-tokens", type=click.IntRange(min=1), default=300, show_default=True, help="Most tokens of a state."
 )
 @click.option("--shapes", help="STATExQUESTIONSxTOKENS of what is timed; commas between.  [default: 400 tokens]")
-@click.option(
-    "--repeats", type=click.IntRange(min=1), default=10, show_default=True, help="Timed runs with and without the mode."
-)
+@repeats_option("Timed runs with and without the mode.")
 @click.option("--seed", default=0, show_default=True, help="Of the requests and the loads.")
 @json_option
 @options.engine_options

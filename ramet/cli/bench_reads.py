@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from ramet.cli import options
-from ramet.cli.bench_watch import drawer, json_option, plot_option, printed, watched
+from ramet.cli.bench_watch import budget_option, drawer, json_option, plot_option, printed, repeats_option, watched
 
 SHAPES = ("26b-a4b", "100m", "tiny")
 _CLIENTS = {"cpu": (1, 2, 5, 10, 20), "cuda": (1, 16, 64)}
@@ -67,17 +67,8 @@ class Numbers(click.ParamType[tuple[int, ...]]):
     show_default=True,
     help="One after the other, of each way, with prompts of the first length; engine steps are counted over them.",
 )
-@click.option(
-    "--repeats", type=click.IntRange(min=1), default=10, show_default=True, help="Of everything else that is timed."
-)
-@click.option(
-    "--budget",
-    "budget_s",
-    type=click.FloatRange(min=0),
-    default=20.0,
-    show_default=True,
-    help="Seconds of a contestant at a load, and of the peer at a length: a slow one runs less often, but twice.",
-)
+@repeats_option("Of everything else that is timed.")
+@budget_option("a load, and of the peer at a length")
 @click.option(
     "--quick", is_flag=True, help="12 reads, 3 repeats, 1 and 4 clients, 1 s of each, where not said otherwise."
 )

@@ -46,6 +46,23 @@ def json_option(command: F) -> F:
     )(command)
 
 
+def repeats_option(text: str) -> Callable[[F], F]:
+    """`text` says what is repeated."""
+    return click.option("--repeats", type=click.IntRange(min=1), default=10, show_default=True, help=text)
+
+
+def budget_option(text: str) -> Callable[[F], F]:
+    """`text` says what takes so many seconds."""
+    return click.option(
+        "--budget",
+        "budget_s",
+        type=click.FloatRange(min=0),
+        default=20.0,
+        show_default=True,
+        help=f"Seconds of a contestant at {text}: a slow one runs less often, but twice.",
+    )
+
+
 def plot_option(text: str) -> Callable[[F], F]:
     """`text` says what is drawn."""
     return click.option(
