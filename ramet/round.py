@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from ramet.tree import WHOLE, IntArray, Reads, Segment, Tree
+from ramet.tree import WHOLE, FloatArray, IntArray, Reads, Segment, Tree
 
 _NONE = np.zeros(0, np.int32)
 ALIGNED = 4  # int32 places: every array of a round begins at a multiple of 16 bytes
@@ -111,6 +111,20 @@ class Stream:
     offsets: torch.Tensor  # [R+1] into columns
     normalize: torch.Tensor  # [R'] 1 where a read query needs its logsumexp over the vocabulary
     work: Mapping[str, torch.Tensor] = field(default_factory=dict)  # lists that an implementation made for itself
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sampling:
+    """How an id is drawn for each of N rows, on the host: temperatures [N] (0: the likeliest), uniforms [N] in [0, 1),
+    top_p [N] (1: all), float32; top_k [N] int32 (0: all)."""
+
+    temperatures: FloatArray
+    uniforms: FloatArray
+    top_p: FloatArray
+    top_k: IntArray
+
+    def __len__(self) -> int:
+        return len(self.temperatures)
 
 
 FIELDS = (
