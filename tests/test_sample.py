@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from draws import JUST_BELOW_1, random_sampling, same, sampling
 
 from ramet.ops import native
 from ramet.ops.head import cpu, reference
@@ -15,7 +16,6 @@ from ramet.ops.head.reference import Sampled, Vocabulary
 from ramet.round import Sampling
 
 DTYPES = [torch.float32, torch.bfloat16]
-JUST_BELOW_1 = np.float32(1 - 2.0**-24)
 
 
 @pytest.fixture(params=["compiled", "plain"], autouse=True)
@@ -33,18 +33,6 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     torch.set_num_threads(before)
 
 
-def sampling(n: int, temperature: Any = 0.0, uniform: Any = 0.5, top_k: Any = 0, top_p: Any = 1.0) -> Sampling:
-    """Of n rows, each value theirs or one for all."""
-    values = [np.broadcast_to(np.float32(x), n).copy() for x in (temperature, uniform, top_p)]
-    return Sampling(*values, np.broadcast_to(np.int32(top_k), n).copy())
-
-
-def random_sampling(rng: np.random.Generator, n: int) -> Sampling:
-    return sampling(
-        n, rng.choice([0, 0.3, 1, 2], n), rng.random(n), rng.choice([0, 0, 3, 50], n), rng.choice([1, 1, 0.3, 0.9], n)
-    )
-
-
 def as_vocabulary(logits: torch.Tensor) -> tuple[torch.Tensor, Vocabulary]:
     """Hidden states [N, N] and a vocabulary whose products are these logits [N, V]."""
     return torch.eye(len(logits)), cpu.prepare(logits.T.contiguous())
@@ -57,10 +45,6 @@ def drawn(logits: torch.Tensor, how: Sampling, **options: Any) -> Sampled:
     found, wanted = (m.sample(hidden, rows, vocabulary, how, **options) for m in (cpu, reference))
     assert torch.equal(found.tokens, wanted.tokens)
     return found
-
-
-def same(a: Sampled, b: Sampled, rows: Any = slice(None)) -> bool:
-    return all(torch.equal(getattr(a, f), getattr(b, f)[rows]) for f in ("tokens", "logprobs", "entropy"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
