@@ -28,7 +28,7 @@ from ramet.tree import IntArray
 draw = reference.draw  # plain torch everywhere
 _ENTRIES = 128  # of a block
 _PARTS = 4  # of a block, of which one is computed again
-_HELD = 16  # rows whose logits are held for all entries
+_HELD = 32  # rows whose logits are held for all entries
 _COLDEST, _HOTTEST = 1e-20, 1e20  # temperatures beyond are as good as these, and have an inverse
 
 
