@@ -286,10 +286,12 @@ class Round:
         work = {name: view.pop(name) for name in self.spans if name not in FIELDS}
         return Stream(every=every, read=read, work=work, **view)
 
-    def results(self, logits: torch.Tensor, logsumexp: torch.Tensor) -> list[Reads]:
-        """Cut the pass's results, logits [C] and logsumexp [R], into one Reads a unit."""
+    def results(self, logits: torch.Tensor, logsumexp: torch.Tensor, n_units: int | None = None) -> list[Reads]:
+        """Cut the pass's results, logits [C] and logsumexp [R], into one Reads a unit; of the first n_units alone where
+        given."""
         whole = Reads(logits.float().cpu().numpy(), logsumexp.float().cpu().numpy(), self["offsets"])
-        return [whole.part(*ends) for ends in itertools.pairwise(self.unit_reads.tolist())]
+        ends = self.unit_reads if n_units is None else self.unit_reads[: n_units + 1]
+        return [whole.part(*each) for each in itertools.pairwise(ends.tolist())]
 
 
 def filled(units: Units, multiple: int) -> Units:
