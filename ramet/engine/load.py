@@ -36,6 +36,9 @@ from ramet.ops.native import library
 from ramet.weights import Checkpoint, load, open_checkpoint
 
 
+_OF_MASKS = {"block_size": None, "mode": "chunk", "chunk_size": "auto", "chunk_tiers": None, "ahead": False}
+
+
 def open_known(source: str | Path) -> Checkpoint:
     """Open a checkpoint of a family that is known here. Raises CheckpointError, which lists them."""
     return open_checkpoint(source, known=FAMILIES)
@@ -60,8 +63,9 @@ def masking_of(checkpoint: Checkpoint, settings: EngineSettings) -> Masking | No
     """The blocks of a model that fills in masks; None of another. Raises CheckpointError, InvalidRequest."""
     defaults = FAMILIES[checkpoint.model_type].blocks
     if defaults is None:
-        if settings.block_size is not None:
-            raise InvalidRequest(f"{checkpoint.model_type} has no blocks of masks", field="block_size")
+        for name, usual in _OF_MASKS.items():
+            if getattr(settings, name) != usual:
+                raise InvalidRequest(f"{checkpoint.model_type} has no blocks of masks", field=name)
         return None
     tokenizer = checkpoint.tokenizer()
     return Masking.of(

@@ -13,7 +13,7 @@ import numpy as np
 from ramet.cache.pages import Pages
 from ramet.cache.tables import Tables
 from ramet.denoise.commits import Commits
-from ramet.denoise.elastic import ChunkSizes, Demand
+from ramet.denoise.elastic import ChunkSizes, Demand, Fixed
 from ramet.denoise.live import Chunks, Live
 from ramet.engine.reply import Reply
 from ramet.round import Unit, Units
@@ -350,7 +350,10 @@ class Replies:
         uncached = self.live.uncached(places)
         fits = uncached[0] <= room
         room -= self._n_fresh * self._block  # the end of a prompt comes on top of a reply's first chunk
-        size = max(self.live.least, min(self._chosen(places, uncached, n_other), max(room, 0) // len(places)))
+        size = self._chosen(places, uncached, n_other)
+        if not isinstance(self.sizes, Fixed):
+            size = min(size, max(room, 0) // len(places))
+        size = max(self.live.least, size)
         own = [self._lives[place].chunk_size for place in places.tolist()]
         sizes = np.array([size if each is None else max(self.live.least, each) for each in own], np.int32)
         n = max(int(fits), int(np.searchsorted(np.cumsum(np.minimum(uncached, sizes)), room, side="right")))
