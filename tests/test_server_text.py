@@ -472,3 +472,16 @@ def assert_cancelled(text: StubWriter) -> None:
     while text.n_running and time.monotonic() < until:
         time.sleep(0.01)
     assert (text.n_running, text.n_cancelled) == (0, 1)
+
+
+def test_metrics_of_replies_without_canvases(serve: Serve, text: StubWriter) -> None:
+    text.kind, text.widths = "masks", (2,)
+    server = serve(StubEngine(text=text))
+    usage = ask(server, "/v1/chat/completions").json()["usage"]
+    lines = httpx2.get(server.url + "/metrics").text.splitlines()
+    counts = dict(line.split() for line in lines if line.startswith("ramet_") and "{" not in line)
+    for name, value in {
+        "denoise_steps": usage["x_steps"], "denoise_canvases": 0, "output_tokens": usage["completion_tokens"],
+        "input_tokens": usage["prompt_tokens"], "cached_tokens": 2,
+    }.items():  # fmt: skip
+        assert float(counts[f"ramet_{name}_total"]) == value
