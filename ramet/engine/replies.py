@@ -120,6 +120,11 @@ class Replies:
         return sum(len(each.path.pages) for each in (*self._begun, *self._lives.values()))
 
     @property
+    def n_states(self) -> int:
+        """Slots of recurrent states that replies hold, or may need."""
+        return STATES_A_REPLY * (len(self._begun) + len(self._lives)) if self._pages.recurrent else 0
+
+    @property
     def n_rows(self) -> int:
         """Rows that the live replies would run at most."""
         return int(self.live.uncached(self._places()).sum()) if self._lives else 0
@@ -263,9 +268,9 @@ class Replies:
 
     def _begin(self, reply: Reply) -> bool:
         """With what the index holds of its prompt. False where there are no slots for its states."""
-        n_states = STATES_A_REPLY * (len(self._begun) + len(self._lives) + 1) + self._n_others
-        if self._pages.recurrent and n_states > self._pages.n_states:
-            return False
+        if self._pages.recurrent and self.n_states:
+            if self.n_states + STATES_A_REPLY + self._n_others > self._pages.n_states:
+                return False
         reply.path = self._pages.match(reply.keys)
         if reply.n_cached is None:
             reply.n_cached = reply.path.length

@@ -412,10 +412,10 @@ class Scheduler:
     def _blocked(self, job: Job) -> bool:
         """A job to be cut waits until the pages and states that it may need are not promised to another."""
         promised = [self.n_pages_for(j.tree.max_position) for j in self.running if self._is_cut(j)]
-        promised.append(self.replies.n_pages if self.replies else 0)
-        if self.pages.recurrent and len(promised) * STATES_A_JOB > self.pages.n_states:
+        n_pages, n_states = (self.replies.n_pages, self.replies.n_states) if self.replies else (0, 0)
+        if self.pages.recurrent and (len(promised) + 1) * STATES_A_JOB + n_states > self.pages.n_states:
             return True
-        return sum(promised) + self.n_pages_for(job.tree.max_position) > self.pages.n_pages
+        return n_pages + sum(promised) + self.n_pages_for(job.tree.max_position) > self.pages.n_pages
 
     def _awaits(self, job: Job, batch: Batch) -> bool:
         """Whether another job is computing, in chunks, more of this one's trunk than is kept."""
