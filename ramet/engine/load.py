@@ -35,7 +35,6 @@ from ramet.ops.gated_delta import cpu as gated_delta
 from ramet.ops.native import library
 from ramet.weights import Checkpoint, load, open_checkpoint
 
-
 _OF_MASKS = {"block_size": None, "mode": "chunk", "chunk_size": "auto", "chunk_tiers": None, "ahead": False}
 
 

@@ -22,7 +22,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ramet.ops.head import reference
 from ramet.ops.head.reference import Sampled, Vocabulary, is_cut, part_of, sampled
-from ramet.round import Capacity, Round, Sampling, Stream
+from ramet.round import Capacity, Round, Sampling, Stream, aligned
 from ramet.tree import IntArray
 
 draw = reference.draw  # plain torch everywhere
@@ -77,10 +77,11 @@ def sample(
     assert len(weight) > (0 <= excluded < len(weight))
     x = hidden.index_select(0, rows)
     tokens = torch.empty(n, dtype=torch.int64, device=x.device)
-    made = Sampled(tokens, *torch.empty(2, n, dtype=torch.float32, device=x.device))
+    made = Sampled(tokens, *(torch.empty(n, dtype=torch.float32, device=x.device) for _ in range(2)))
     if n:
         _streamed(x, weight, sampling, excluded, softcap, made)
     cut = np.flatnonzero(is_cut(sampling))
+    cut = cut[np.argsort(sampling.top_k[cut] == 0, kind="stable")]  # those for which all must be sorted, together
     for at in range(0, len(cut), _HELD):
         which = cut[at : at + _HELD]
         places = torch.from_numpy(which).to(x.device)
@@ -95,8 +96,10 @@ def _streamed(
     """Write what is drawn for the rows x [N, C] from the whole vocabulary."""
     n, n_blocks = len(x), triton.cdiv(len(weight), _ENTRIES)
     warm = (sampling.temperatures > 0) & ~is_cut(sampling)
-    scales = np.where(warm, 1 / sampling.temperatures.clip(_COLDEST, _HOTTEST), 0)
-    scales, uniforms = torch.from_numpy(np.stack((scales, sampling.uniforms)).astype(np.float32)).to(x.device)
+    given = np.zeros((2, aligned(n)), np.float32)  # kernels are compiled anew for what begins elsewhere
+    given[0, :n] = np.where(warm, 1 / sampling.temperatures.clip(_COLDEST, _HOTTEST), 0)
+    given[1, :n] = sampling.uniforms
+    scales, uniforms = torch.from_numpy(given).to(x.device)
     is_warm = bool(warm.any())
     ids = torch.empty(n_blocks, n, dtype=torch.int32, device=x.device)
     seen = torch.empty(3 + _PARTS * is_warm, n_blocks, n, dtype=torch.float32, device=x.device)
