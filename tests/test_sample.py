@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from decoders import decoder
 from draws import JUST_BELOW_1, random_sampling, same, sampling
 
 from ramet.ops import native
@@ -177,6 +178,17 @@ def test_nan_spoils_its_row_alone() -> None:
     assert torch.equal(found.entropy.isnan(), spoilt)
     assert torch.equal(found.tokens[~spoilt], whole.tokens[~spoilt])
     assert bool(((found.tokens > 0) & (found.tokens < 500)).all())
+
+
+def test_a_decoder_draws_from_its_own_head() -> None:
+    model = decoder("gemma3")
+    hidden, rows = torch.randn(4, model.shape.hidden_size), torch.tensor([3, 0, 3])
+    how = sampling(3, [0, 1, 0], [0.5, 0.9, 0.1])
+    found = model.sample(hidden, rows, how, 7)
+    logits = reference.capped(hidden[rows] @ model.head.weight.T, model.shape.softcap)
+    tokens, logprobs, _ = reference.sampled(logits, how, 7)
+    assert torch.equal(found.tokens, tokens)
+    torch.testing.assert_close(found.logprobs, logprobs)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
