@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ramet.ops.head.reference import Sampled
-from ramet.round import Sampling
+from ramet.tree import Sampling
 
 JUST_BELOW_1 = np.float32(1 - 2.0**-24)
 

@@ -14,7 +14,7 @@ from draws import JUST_BELOW_1, random_sampling, same, sampling
 from ramet.ops import native
 from ramet.ops.head import cpu, reference
 from ramet.ops.head.reference import Sampled, Vocabulary
-from ramet.round import Sampling
+from ramet.tree import Sampling
 
 DTYPES = [torch.float32, torch.bfloat16]
 

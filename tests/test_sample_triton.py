@@ -13,7 +13,7 @@ from triton_device import DEVICE
 from ramet.ops.head import reference
 from ramet.ops.head import triton as ours
 from ramet.ops.head.reference import Sampled, Vocabulary
-from ramet.round import Sampling
+from ramet.tree import Sampling
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, where kernels are interpreted
 DTYPES = [torch.float32, torch.bfloat16]

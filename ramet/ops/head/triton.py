@@ -22,8 +22,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ramet.ops.head import reference
 from ramet.ops.head.reference import Sampled, Vocabulary, is_cut, part_of, sampled
-from ramet.round import Capacity, Round, Sampling, Stream, aligned
-from ramet.tree import IntArray
+from ramet.round import Capacity, Round, Stream, aligned
+from ramet.tree import IntArray, Sampling
 
 draw = reference.draw  # plain torch everywhere
 _ENTRIES = 128  # of a block
