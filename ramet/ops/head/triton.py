@@ -423,7 +423,7 @@ def _seen_kernel(
     first = tl.min(tl.where(logits == most[:, None], v[None, :], n_entries), 1)
     below = logits - tl.maximum(most, LOWEST)[:, None]
     share = tl.exp(below)
-    at, size = block.to(tl.int64) * n_rows + r, n_blocks.to(tl.int64) * n_rows
+    at, size = block.to(tl.int64) * n_rows + r, n_rows.to(tl.int64) * n_blocks
     tl.store(ids_ptr + at, first, mask=r < n_rows)
     tl.store(seen_ptr + at, most, mask=r < n_rows)
     tl.store(seen_ptr + size + at, tl.sum(share, 1), mask=r < n_rows)
@@ -516,7 +516,7 @@ def _pick_kernel(
     block_v: tl.constexpr, n_parts: tl.constexpr, block_k: tl.constexpr,
 ) -> None:  # fmt: skip
     """The id of a row within the block in which its draw falls: first the part, then of its entries one."""
-    row, size = tl.program_id(0).to(tl.int64), n_blocks.to(tl.int64) * n_rows
+    row, size = tl.program_id(0).to(tl.int64), n_rows.to(tl.int64) * n_blocks
     block = tl.load(places_ptr + row)
     if block >= 0:
         rest, most = tl.load(rests_ptr + row), tl.load(rests_ptr + n_rows + row)
