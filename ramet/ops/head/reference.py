@@ -108,7 +108,7 @@ def sampled(logits: torch.Tensor, sampling: Sampling, excluded: int) -> tuple[to
     top, tokens = logits.max(-1)
     warm = np.flatnonzero(sampling.temperatures > 0)
     if len(warm):
-        which = torch.from_numpy(warm).to(logits.device)
+        which = torch.from_numpy(warm).to(logits.device, non_blocking=True)
         tokens[which] = drawn(logits[which], part_of(sampling, warm))
     tokens = tokens.masked_fill(tokens == excluded, int(excluded == 0))  # of rows with NaN
     shifted = logits - top[:, None]
@@ -118,6 +118,16 @@ def sampled(logits: torch.Tensor, sampling: Sampling, excluded: int) -> tuple[to
     return tokens, shifted.gather(1, tokens[:, None])[:, 0] - total.log(), entropy
 
 
+def redrawn(logits: torch.Tensor, sampling: Sampling, excluded: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of logits [N, V], in which the excluded id's are overwritten, what is drawn [N], as by `drawn`, and how far its
+    logit lies below the largest [N]. A row's bits depend on its logits alone."""
+    if 0 <= excluded < logits.shape[1]:
+        logits[:, excluded] = float("-inf")
+    tokens = drawn(logits, sampling)
+    tokens = tokens.masked_fill(tokens == excluded, int(excluded == 0))  # of rows with NaN
+    return tokens, logits.gather(1, tokens[:, None])[:, 0] - logits.max(-1).values
+
+
 def drawn(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     """Of logits [N, V], with temperatures above 0: the first id [N] whose cumulative probability, in the order of ids,
     exceeds the row's uniform, of softmax(logits / temperature) cut to the top_k likeliest, and then to the likeliest
@@ -125,9 +135,7 @@ def drawn(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
 
     Probabilities are whole numbers of 2^-40 of the largest, so that sums have the same bits in any order.
     """
-    temperatures, uniforms = (
-        torch.from_numpy(x).to(logits.device).double()[:, None] for x in (sampling.temperatures, sampling.uniforms)
-    )
+    temperatures, uniforms = (_beside(logits, x).double() for x in (sampling.temperatures, sampling.uniforms))
     shifted = logits.double() - logits.max(-1, keepdim=True).values
     weights = ((shifted / temperatures).exp() * 2.0**40).round().nan_to_num(0.0).long()
     if is_cut(sampling).any():
@@ -143,15 +151,20 @@ def _cut(logits: torch.Tensor, weights: torch.Tensor, sampling: Sampling) -> tor
     top_k = np.where(sampling.top_k > 0, sampling.top_k, n_entries).clip(max=n_entries).astype(np.int64)
     n = int(top_k.max())
     values, ids = logits.topk(n) if n <= _FEW else logits.sort(dim=-1, descending=True)
-    last = values.gather(1, torch.from_numpy(top_k - 1).to(logits.device)[:, None])
+    last = values.gather(1, _beside(logits, top_k - 1))
     weights = weights.masked_fill(logits < last, 0)
     if (sampling.top_p < 1).any():
         ordered = weights.gather(1, ids)
-        top_p = torch.from_numpy(sampling.top_p).to(logits.device).double()[:, None]
+        top_p = _beside(logits, sampling.top_p).double()
         within = (ordered.cumsum(-1) - ordered).double() < top_p * weights.sum(-1, keepdim=True)
         n_within = within.sum(-1, keepdim=True).clamp(min=1)
         weights = weights.masked_fill(logits < values.gather(1, n_within - 1), 0)
     return weights
+
+
+def _beside(logits: torch.Tensor, numbers: npt.NDArray[np.generic]) -> torch.Tensor:
+    """[N, 1] where the logits are."""
+    return torch.from_numpy(numbers).to(logits.device, non_blocking=True)[:, None]
 
 
 def is_cut(sampling: Sampling) -> npt.NDArray[np.bool_]:

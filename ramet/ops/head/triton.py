@@ -21,7 +21,8 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ramet.ops.head import reference
-from ramet.ops.head.reference import Sampled, Vocabulary, is_cut, part_of, sampled
+from ramet.ops.head.reference import Sampled, Vocabulary, is_cut, part_of, redrawn
+from ramet.ops.processors import processors
 from ramet.round import Capacity, Round, Stream, aligned
 from ramet.tree import IntArray, Sampling
 
@@ -84,9 +85,11 @@ def sample(
     cut = cut[np.argsort(sampling.top_k[cut] == 0, kind="stable")]  # those for which all must be sorted, together
     for at in range(0, len(cut), _HELD):
         which = cut[at : at + _HELD]
-        places = torch.from_numpy(which).to(x.device)
+        places = torch.from_numpy(which).to(x.device, non_blocking=True)
         logits = _logits(x.index_select(0, places), weight, softcap)
-        made.tokens[places], made.logprobs[places], _ = sampled(logits, part_of(sampling, which), excluded)
+        tokens, below = redrawn(logits, part_of(sampling, which), excluded)
+        made.tokens[places] = tokens
+        made.logprobs[places] += below
     return made
 
 
@@ -99,16 +102,16 @@ def _streamed(
     given = np.zeros((2, aligned(n)), np.float32)  # kernels are compiled anew for what begins elsewhere
     given[0, :n] = np.where(warm, 1 / sampling.temperatures.clip(_COLDEST, _HOTTEST), 0)
     given[1, :n] = sampling.uniforms
-    scales, uniforms = torch.from_numpy(given).to(x.device)
+    scales, uniforms = torch.from_numpy(given).to(x.device, non_blocking=True)
     is_warm = bool(warm.any())
     ids = torch.empty(n_blocks, n, dtype=torch.int32, device=x.device)
     seen = torch.empty(3 + _PARTS * is_warm, n_blocks, n, dtype=torch.float32, device=x.device)
     tile = choose_tile(n, x.dtype, _capability(x.device))
     operands, constants, options = tile.launch(x, weight, softcap)
     n_tiles = triton.cdiv(n, tile.rows)
-    _seen_kernel[(n_tiles * n_blocks,)](
+    _seen_kernel[tile.grid(n_tiles * n_blocks, x.device)](
         *operands, scales, ids, seen, n, len(weight), n_tiles, n_blocks, excluded, softcap,
-        warm=is_warm, n_parts=_PARTS, **constants, **options,
+        warm=is_warm, n_parts=_PARTS, flat=tile.flat > 0, **constants, **options,
     )  # fmt: skip
     places = torch.empty(n, dtype=torch.int32, device=x.device)
     rests = torch.empty(3, n, dtype=torch.float32, device=x.device)
@@ -139,12 +142,17 @@ def _logits(x: torch.Tensor, weight: torch.Tensor, softcap: float) -> torch.Tens
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """How many rows and terms a program has at a time, and its warps and stages."""
+    """How many rows and terms a program has at a time, and its warps and stages. `flat`: so many programs a
+    multiprocessor walk all tiles; 0: each tile has its own."""
 
     rows: int
     terms: int
     warps: int
     stages: int
+    flat: int = 0
+
+    def grid(self, n_items: int, device: torch.device) -> tuple[int]:
+        return (min(n_items, self.flat * processors(device)) if self.flat else n_items,)
 
     def launch(
         self, x: torch.Tensor, weight: torch.Tensor, softcap: float
@@ -225,7 +233,10 @@ def _sample_variants(
         if described:
             sizes = {"x": tile.rows, "weight": _ENTRIES}
             operands = {o: f"tensordesc<{name}[{n},{tile.terms}]>" for o, n in sizes.items()}
-        for kernel, own in ((_seen_kernel, constants | {"warm": warm, "n_parts": _PARTS}), (_logits_kernel, constants)):
+        for kernel, own in (
+            (_seen_kernel, constants | {"warm": warm, "n_parts": _PARTS, "flat": tile.flat > 0}),
+            (_logits_kernel, constants),
+        ):
             yield kernel, _types(kernel, name, own) | operands, own, options
         constants, options = _pick_launch(constants["width"], softcap)
         yield _pick_kernel, _types(_pick_kernel, name, constants), constants, options
@@ -403,16 +414,16 @@ def _multiply(
     return logits
 
 
-@triton.jit(do_not_specialize=["n_rows", "n_tiles", "excluded"])
-def _seen_kernel(
-    x: tl.tensor, weight: tl.tensor, scales_ptr: tl.tensor, ids_ptr: tl.tensor, seen_ptr: tl.tensor,
+@triton.jit
+def _see(
+    item: tl.tensor, x: tl.tensor, weight: tl.tensor, scales_ptr: tl.tensor, ids_ptr: tl.tensor, seen_ptr: tl.tensor,
     n_rows: tl.tensor, n_entries: tl.tensor, n_tiles: tl.tensor, n_blocks: tl.tensor, excluded: tl.tensor,
     softcap: tl.tensor, width: tl.constexpr, capped: tl.constexpr, described: tl.constexpr, block_v: tl.constexpr,
     block_r: tl.constexpr, block_k: tl.constexpr, warm: tl.constexpr, n_parts: tl.constexpr,
 ) -> None:  # fmt: skip
     """Of a block's logits: the first largest one's id [blocks, N]; that logit, the sum of exp(logit - it), and of that
     times (logit - it); with `warm`, by parts, the sum of exp((logit - it) * scale)."""
-    tile, block = _place(tl.program_id(0), n_tiles, n_blocks)
+    tile, block = _place(item, n_tiles, n_blocks)
     row, entry = tile * block_r, block * block_v
     logits = _multiply(
         x, weight, row, entry, n_rows, n_entries, softcap, width, capped, described, block_r, block_v, block_k
@@ -434,6 +445,27 @@ def _seen_kernel(
         parts = tl.sum(tl.reshape(tempered, (block_r, n_parts, block_v // n_parts)), 2)
         part_at = at[:, None] + (3 + tl.arange(0, n_parts))[None, :] * size
         tl.store(seen_ptr + part_at, parts, mask=(r < n_rows)[:, None])
+
+
+@triton.jit(do_not_specialize=["n_rows", "n_tiles", "excluded"])
+def _seen_kernel(
+    x: tl.tensor, weight: tl.tensor, scales_ptr: tl.tensor, ids_ptr: tl.tensor, seen_ptr: tl.tensor,
+    n_rows: tl.tensor, n_entries: tl.tensor, n_tiles: tl.tensor, n_blocks: tl.tensor, excluded: tl.tensor,
+    softcap: tl.tensor, width: tl.constexpr, capped: tl.constexpr, described: tl.constexpr, block_v: tl.constexpr,
+    block_r: tl.constexpr, block_k: tl.constexpr, warm: tl.constexpr, n_parts: tl.constexpr, flat: tl.constexpr,
+) -> None:  # fmt: skip
+    """A program for each item, or with `flat` many in turn: it begins to load the next while it sums up the last."""
+    if flat:
+        for item in tl.range(tl.program_id(0), n_tiles * n_blocks, tl.num_programs(0), flatten=True):
+            _see(
+                item, x, weight, scales_ptr, ids_ptr, seen_ptr, n_rows, n_entries, n_tiles, n_blocks, excluded, softcap,
+                width, capped, described, block_v, block_r, block_k, warm, n_parts,
+            )  # fmt: skip
+    else:
+        _see(
+            tl.program_id(0), x, weight, scales_ptr, ids_ptr, seen_ptr, n_rows, n_entries, n_tiles, n_blocks, excluded,
+            softcap, width, capped, described, block_v, block_r, block_k, warm, n_parts,
+        )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["n_rows", "n_tiles"])
