@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from ramet.denoise.draws import Draws
 from ramet.denoise.live import GOES_ON, LENGTH, STOP, Beginning
-from ramet.round import Sampling
-from ramet.tree import BoolArray, FloatArray, IntArray
+from ramet.tree import BoolArray, FloatArray, IntArray, Sampling
 
 _NO_ID = -1
 
