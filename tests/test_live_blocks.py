@@ -97,7 +97,7 @@ def test_each_is_as_if_alone(many: list[Asks], block: int, mode: Mode, ahead: bo
             running[-1].place = live.add(running[-1].beginning())
         for reply in running:
             if rng.random() < 0.05:
-                again(live, reply)
+                again(live, reply, mode)
         if rng.random() < 0.02 and running:  # cancelled
             live.drop(running.pop(0).place)
         stepped = [reply for reply in running if rng.random() < 0.7]
@@ -124,7 +124,7 @@ def test_every_length_of_prompt(mode: Mode, ahead: bool) -> None:
         running = [reply for reply in running if reply.alone.finish is None]
 
 
-def again(live: LiveBlocks, reply: Reply) -> None:
+def again(live: LiveBlocks, reply: Reply, mode: Mode) -> None:
     beginning = live.beginning(reply.place)
     live.drop(reply.place)
     reply.place = live.add(beginning)
@@ -134,6 +134,7 @@ def again(live: LiveBlocks, reply: Reply) -> None:
     known = np.concatenate((reply.prompt, reply.told))
     assert beginning.told == len(known)
     assert beginning.known[: len(known) - start].all()
+    assert mode == "block" or not beginning.known[beginning.end - start :].any()
     np.testing.assert_array_equal(beginning.tokens[: len(known) - start], known[start:])
 
 
