@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ramet.denoise.asked import Asked, grown
 from ramet.denoise.live import GOES_ON, Beginning, Chunks, Mode, Taken
+from ramet.denoise.noise import uniforms
 from ramet.denoise.ragged import before, owners, ranges
 from ramet.denoise.unmask import Unmasking
 from ramet.denoise.unmaskings import Unmaskings
@@ -234,15 +235,14 @@ class LiveBlocks:
         if not len(hot):
             return found
         block, owner = self._block, owners(n_reads)
-        numbers = np.zeros((len(places), 2 * block), np.float32)
         used = np.zeros((len(places), 2), np.bool_)
         used[owner, offsets // block] = True
-        for i, noise in zip(hot.tolist(), self._asked.noises(places[hot]), strict=True):
-            first = int(self._start[places[i]]) // block
-            for at in np.flatnonzero(used[i]).tolist():
-                step = int(self._steps[places[i], at])
-                numbers[i, at * block : (at + 1) * block] = noise.uniforms(first + at, step, block)
-        return numbers[owner, offsets]
+        of, at = np.nonzero(used[hot])
+        of = hot[of]
+        canvases, steps = self._start[places[of]] // block + at, self._steps[places[of], at]
+        numbers = np.zeros((len(places), 2, block), np.float32)
+        numbers[of, at] = uniforms(self._asked.keys[places[of]], canvases, steps, block)
+        return numbers[owner, offsets // block, offsets % block]
 
     def _keep(self, chunks: Chunks) -> None:
         """What was pending and ran is cached."""
@@ -295,10 +295,10 @@ class LiveBlocks:
             telling &= offsets // self._block == (lowest // self._block)[owner]
         sizes = np.bincount(owner[telling], minlength=len(places))
         some = np.flatnonzero(sizes)
-        chunks = np.split(passed[telling], np.cumsum(sizes[some])[:-1]) if len(some) else []
+        passed, ends = passed[telling], np.cumsum(sizes[some]).tolist()
         found: dict[int, list[BoolArray]] = {}
-        for group, chunk in zip(self._group[places[some]].tolist(), chunks, strict=True):
-            found.setdefault(group, []).append(chunk)
+        for group, start, end in zip(self._group[places[some]].tolist(), [0, *ends], ends, strict=False):
+            found.setdefault(group, []).append(passed[start:end])
         return found
 
     def _gap(self, places: IntArray) -> Ints:
