@@ -20,7 +20,7 @@ from ramet.tree import BoolArray
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Seconds = Callable[[Floats], Floats]
+Seconds = Callable[[Floats, int], Floats]  # of steps: by their rows, and of so many sequences
 Mode = ChunkSizes | Literal["block", "next"]  # chunks; whole blocks and a pass that stores each; a token a step
 
 _MASKED, _PENDING, _CACHED = range(3)
@@ -60,6 +60,13 @@ class Sequences:
         self._carried = np.concatenate((self._carried, np.zeros(n, np.int64)))
         self._runs = np.concatenate((self._runs, np.zeros(n, np.bool_)))
 
+    def replace(self, which: BoolArray, lengths: Ints) -> None:
+        """Others, of so many tokens, in the places of some."""
+        self._states[which] = _MASKED
+        self._rest[which] = lengths
+        self._carried[which] = 0
+        self._runs[which] = False
+
     def drop(self, which: BoolArray) -> None:
         for name in ("_states", "_rest", "_carried", "_runs"):
             setattr(self, name, getattr(self, name)[~which])
@@ -85,8 +92,8 @@ class Sequences:
         self._open(decided & ~ended)
         return Stepped(np.full(len(self), self._block), gained, ended)
 
-    def chunks(self, size: int) -> Stepped:
-        """A step of chunks: pending rows, then masked ones."""
+    def chunks(self, size: int | Ints) -> Stepped:
+        """A step of chunks, of one size or of a size each [R]: pending rows, then masked ones."""
         carried = np.minimum(self._carried, size)
         left = size - carried
         wanted = self._wanted()
@@ -148,26 +155,24 @@ def _first(which: BoolArray, n: Ints) -> BoolArray:
 
 
 class Decoder:
-    """Steps of sequences in a mode, each as long as `seconds` says; sizes are chosen by what was seen."""
+    """Steps of sequences in a mode; sizes are chosen by what was seen. `n_groups`, of as many sequences each, know
+    nothing of one another but what was seen of all."""
 
-    def __init__(self, sequences: Sequences, mode: Mode, seconds: Seconds, block: int) -> None:
-        self.sequences, self._mode, self._seconds = sequences, mode, seconds
-        self._commits = Commits(block)
-        self.sizes: list[int] = []  # chosen
+    def __init__(self, sequences: Sequences, mode: Mode, block: int, n_groups: int = 1) -> None:
+        self.sequences, self.n_groups = sequences, n_groups
+        self._mode, self._commits = mode, Commits(block)
+        self.sizes: list[Ints] = []  # chosen in each step [n_groups]
 
-    def step(self, n_other: int = 0) -> tuple[Stepped, float]:
-        """What a step did, and how long it took, with n_other rows besides."""
-        stepped = self._step(n_other)
-        return stepped, float(self._seconds(np.array(stepped.rows.sum() + n_other, float)))
-
-    def _step(self, n_other: int) -> Stepped:
+    def step(self, n_other: int = 0) -> Stepped:
+        """With n_other rows besides."""
         if self._mode == "next":
             return self.sequences.next_token()
         if self._mode == "block":
             return self.sequences.whole()
         rates = self._commits.rates() if self._commits.is_warm else None
-        size = self._mode.choose([Demand(self.sequences.uncached().astype(np.int32), rates)], n_other)
-        self.sizes.append(size)
-        stepped = self.sequences.chunks(size)
+        groups = np.split(self.sequences.uncached().astype(np.int32), self.n_groups)
+        sizes = np.array([self._mode.choose([Demand(group, rates)], n_other) for group in groups])
+        self.sizes.append(sizes)
+        stepped = self.sequences.chunks(np.repeat(sizes, len(groups[0])))
         self._commits.observe(stepped.passed)
         return stepped

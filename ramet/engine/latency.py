@@ -99,9 +99,7 @@ def _is_dear(found: list[Timing], shape: tuple[int, int], ends: float) -> bool:
 def _coarse(block: int, most: int) -> list[int]:
     """Powers of two, and within a block numbers between them: a fit needs several, also where little fits."""
     powers = [1 << i for i in range(1, most.bit_length())]
-    return sorted(
-        {*powers, *(n + n // 2 for n in powers if 1 < n < min(block, most))} - {n for n in powers if n > most}
-    )
+    return sorted({*powers, *(n + n // 2 for n in powers if 1 < n < min(block, most))})
 
 
 def _shapes(rows: list[int], block: int, max_batch: int, max_rows: int) -> list[tuple[int, int]]:
