@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from ramet.tree import WHOLE, IntArray, Reads, Segment, Tree
+from ramet.tree import WHOLE, FloatArray, IntArray, Reads, Segment, Tree
 
 _NONE = np.zeros(0, np.int32)
 ALIGNED = 4  # int32 places: every array of a round begins at a multiple of 16 bytes
@@ -53,6 +53,17 @@ class Unit:
 
     def __post_init__(self) -> None:
         assert not self.continues or self.n_context > 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sampling:
+    """How tokens are drawn for N rows, on the host: temperatures (0: the likeliest), uniforms in [0, 1), top_p (1: all)
+    [N] float32; top_k [N] int32 (0: all)."""
+
+    temperatures: FloatArray
+    uniforms: FloatArray
+    top_p: FloatArray
+    top_k: IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
