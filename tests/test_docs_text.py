@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from stub_engine import StubEngine
 from stub_writer import StubWriter, written
 
-from ramet.cli.vllm_names import DIFFUSION, SAME
+from ramet.cli.peer_names import DIFFUSION, SAME
 from ramet.errors import EngineFault, NotSupported, Overloaded, RametError, RequestTooLong, UnknownModel
 from ramet.server import ServerSettings, create_app
 from ramet.server.errors import BodyTimeout, BodyTooLarge, MalformedBody, Unauthenticated, UnsupportedBody

@@ -20,7 +20,7 @@ from ramet.ops.head import triton as head
 from ramet.ops.native import plan as compiled
 from ramet.ops.native.pack import pack
 from ramet.ops.planning import Plans
-from ramet.round import Round, Unit
+from ramet.round import Round, Unit, Units
 from ramet.round import pack as plain_pack
 from ramet.tree import WHOLE, IntArray, Read, Segment, Tree
 
@@ -114,7 +114,7 @@ def assert_same_lists(library: native.Library, packed: Round, asked: list[tuple[
 @pytest.mark.parametrize("seed", range(6))
 def test_packing(library: native.Library, seed: int, multiple: int) -> None:
     for units in rounds(np.random.default_rng(seed)):
-        found, expected = pack(units, multiple), plain_pack(units, multiple)
+        found, expected = pack(Units.of(units), multiple), plain_pack(Units.of(units), multiple)
         assert found.spans == expected.spans
         np.testing.assert_array_equal(found.data, expected.data)
         np.testing.assert_array_equal(found.unit_reads, expected.unit_reads)
@@ -124,7 +124,7 @@ def test_packing(library: native.Library, seed: int, multiple: int) -> None:
 def test_lists(library: native.Library, seed: int) -> None:
     rng = np.random.default_rng(seed)
     for units in rounds(rng):
-        assert_same_lists(library, plain_pack(units), list(how(rng)))
+        assert_same_lists(library, plain_pack(Units.of(units)), list(how(rng)))
 
 
 @pytest.mark.parametrize("invariant", [False, True])
@@ -136,7 +136,7 @@ def test_tiles_in_pieces(library: native.Library, invariant: bool, window: int) 
     shape |= {"window": window, "invariant": invariant}
     long, short = [*random_units(rng, 1, 9, 2), _behind(9000, 5)], [branches(40, 300, 3)]
     for units, read in itertools.product((long, short), (False, True)):
-        packed, asked = plain_pack(units), [("attention", shape | {"read": read})]
+        packed, asked = plain_pack(Units.of(units)), [("attention", shape | {"read": read})]
         joins = next(v for k, v in attention.plan(packed, **asked[0][1]).items() if k.endswith("joins"))
         assert window > 0 or (int(joins[0]) > 0) == (units is long)
         assert_same_lists(library, packed, asked)
@@ -149,7 +149,7 @@ def test_tiles_are_wide_where_rows_and_keys_fill_a_card(
     """In all of these some are parted, so that one turn of the machine takes all."""
     shape: dict[str, Any] = {"n_heads": 8, "n_kv_heads": 2, "head_dim": 256, "processors": 132, "window": 0}
     packed, asked = (
-        plain_pack([_behind(n_context, n_rows)]),
+        plain_pack(Units.of([_behind(n_context, n_rows)])),
         [("attention", shape | {"read": False, "invariant": False})],
     )
     lists = attention.plan(packed, **asked[0][1])
@@ -163,7 +163,7 @@ def test_tiles_are_wide_where_rows_and_keys_fill_a_card(
 @pytest.mark.parametrize(("n_rows", "n_joins"), [(12, 1), (16, 0)])
 def test_no_more_pieces_than_there_is_room_for_sums(library: native.Library, n_rows: int, n_joins: int) -> None:
     shape = {"n_heads": 8, "n_kv_heads": 1, "head_dim": 128, "window": 0, "read": False}
-    packed = plain_pack([_behind(30000, n_rows), branches(40, 3, 20)])
+    packed = plain_pack(Units.of([_behind(30000, n_rows), branches(40, 3, 20)]))
     asked = [("attention", shape | {"invariant": True, "processors": 4})]
     joins = next(v for k, v in attention.plan(packed, **asked[0][1]).items() if k.endswith("joins"))
     assert int(joins[0]) == n_joins
@@ -181,7 +181,7 @@ def test_spans_of_other_lengths(library: native.Library, monkeypatch: pytest.Mon
     monkeypatch.setattr(attention, "SPAN", 192)
     rng = np.random.default_rng(9)
     for units in rounds(rng):
-        assert_same_lists(library, plain_pack(units), [x for x in how(rng) if x[0] == "attention"])
+        assert_same_lists(library, plain_pack(Units.of(units)), [x for x in how(rng) if x[0] == "attention"])
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -193,7 +193,7 @@ def test_plans_part_what_is_recorded_from_what_is_not(monkeypatch: pytest.Monkey
     heads = {"n_heads": 2, "n_kv_heads": 1, "head_dim": 16, "window": 0}
     kinds = planning.head() | planning.recurrent(4) | planning.attention(**heads, read=True)
     planners = list(kinds.values())
-    packed = pack([branches(30, 3, 5)])
+    packed = pack(Units.of([branches(30, 3, 5)]))
     work, loose = Plans(planners)(packed)
     for found, inside in ((work, True), (loose, False)):
         expected = {k: v for p in planners if p.inside is inside for k, v in p.plan(packed).items()}

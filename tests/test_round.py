@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ramet.round import Unit, pack
+from ramet.round import Unit, Units, pack
 from ramet.tree import Read, Segment, Tree
 
 NONE = np.zeros(0, np.int32)
@@ -16,7 +16,7 @@ def unit(n_state: int, *n_questions: int, context: int = 0) -> Unit:
 
 
 def test_units_lie_end_to_end_with_positions_behind_their_context() -> None:
-    packed = pack([unit(3, 2), unit(2, 1, 1, context=6)])
+    packed = pack(Units.of([unit(3, 2), unit(2, 1, 1, context=6)]))
     assert packed["tokens"].tolist() == [0, 1, 2, 0, 1, 0, 1, 0, 0]
     assert packed["positions"].tolist() == [0, 1, 2, 3, 4, 6, 7, 8, 8]
     assert packed["parents"].tolist() == [-1, 0, -1, 2, 2]
@@ -26,7 +26,7 @@ def test_units_lie_end_to_end_with_positions_behind_their_context() -> None:
 
 
 def test_each_unit_gets_its_own_reads_back() -> None:
-    packed = pack([unit(3, 2), unit(2, 1, 1)])
+    packed = pack(Units.of([unit(3, 2), unit(2, 1, 1)]))
     columns = torch.from_numpy(packed["columns"].astype(np.float32))
     norms = torch.from_numpy(packed["read_rows"][packed["read_index"]].astype(np.float32))
     first, second = packed.results(columns, norms)
@@ -38,24 +38,24 @@ def test_each_unit_gets_its_own_reads_back() -> None:
 
 def test_a_row_read_twice_is_one_query_that_is_normalised_if_either_asks() -> None:
     reads = [Read([1], normalize=False), Read([2, 3], normalize=True), Read([4], row=0, normalize=False)]
-    packed = pack([Unit(Tree.of([Segment([1, 2], reads=reads)]), NONE, 0, NONE)])
+    packed = pack(Units.of([Unit(Tree.of([Segment([1, 2], reads=reads)]), NONE, 0, NONE)]))
     assert packed["read_rows"].tolist() == [0, 1]
     assert packed["read_index"].tolist() == [1, 1, 0]
     assert packed["normalize"].tolist() == [0, 1]
 
 
 def test_the_stream_is_filled_up_by_a_segment_apart() -> None:
-    plain, filled = pack([unit(3, 2)]), pack([unit(3, 2)], 8)
+    plain, filled = pack(Units.of([unit(3, 2)])), pack(Units.of([unit(3, 2)]), 8)
     assert filled.n_tokens == 8
     assert filled["parents"].tolist() == [-1, 0, -1]
     assert filled["positions"].tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
     for name in ("kept_rows", "kept_slots", "columns", "read_rows", "read_index"):
         assert filled[name].tolist() == plain[name].tolist()
-    assert pack([unit(3, 2)], 5).n_tokens == 5
+    assert pack(Units.of([unit(3, 2)]), 5).n_tokens == 5
 
 
 def test_uploading_keeps_every_field() -> None:
-    packed = pack([unit(3, 2), unit(2, 1, 1, context=6)], 16)
+    packed = pack(Units.of([unit(3, 2), unit(2, 1, 1, context=6)]), 16)
     stream = packed.on(torch.device("cpu"))
     assert stream.positions.tolist() == packed["positions"].tolist()
     assert stream.read.rows.tolist() == packed["read_rows"].tolist()

@@ -11,7 +11,7 @@ from random_trees import random_tree
 
 from ramet.engine.graphs import capacities, ladder
 from ramet.engine.staging import Layout, loose, outside
-from ramet.round import Capacity, Unit, pack
+from ramet.round import Capacity, Unit, Units, pack
 
 
 def test_the_ladder_wastes_little_and_holds_every_round() -> None:
@@ -30,7 +30,7 @@ def test_the_ladder_wastes_little_and_holds_every_round() -> None:
 def test_the_arrays_of_a_round_lie_in_the_buffer(seed: int) -> None:
     rng = np.random.default_rng(seed)
     units = [Unit(random_tree(rng, vocab_size=99, max_length=30)) for _ in range(3)]
-    packed = pack(units)
+    packed = pack(Units.of(units))
     needs = packed.needs
     rooms = {"op/rows": 11, "op/list": 11, "op/missing": 2, "op/nothing": 0}
     layout = Layout(Capacity(needs.rows + 7, needs.reads + 3, needs.forks), rooms, ["op/rows"])

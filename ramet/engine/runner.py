@@ -18,7 +18,7 @@ from ramet.layers.decoder import Decoder
 from ramet.ops.head.reference import Drawn
 from ramet.ops.native.pack import pack
 from ramet.ops.planning import Plans
-from ramet.round import Round, Stream, Unit
+from ramet.round import Round, Stream, Unit, Units
 from ramet.tree import Reads, Step, Stepped
 
 # oneDNN compiles a product for each number of rows that it meets, in about half a millisecond: rounds of nearly equal
@@ -64,7 +64,7 @@ class Runner:
         """Start a pass over a batch's units."""
         if self.depth == 1:
             return self._here(batch)
-        packed = pack(batch.units)
+        packed = pack(Units.of(batch.units))
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         began.record()
         self._copy_pages(batch)
@@ -79,7 +79,7 @@ class Runner:
     def _here(self, batch: Batch) -> Flight:
         began = time.perf_counter()
         self._copy_pages(batch)
-        packed = pack(batch.units, ROW_MULTIPLE)
+        packed = pack(Units.of(batch.units), ROW_MULTIPLE)
         hidden, stream = self._pass(packed, _soft(batch.units))
         logits, logsumexp = self.model.read(hidden, stream)
         drawn = self._draw(batch.units, packed, hidden)

@@ -12,7 +12,7 @@ from ramet.denoise.settings import Denoising
 from ramet.engine.course import Course
 from ramet.engine.scheduler import Job
 from ramet.errors import RequestTooLong
-from ramet.generation import Generation, GenerationRequest, Piece
+from ramet.generation import Generation, GenerationRequest, Kind, Piece
 from ramet.text.conversation import Conversation
 
 
@@ -31,6 +31,10 @@ class Writer:
     conversation: Conversation
     max_length: int
     follow: Follow
+
+    @property
+    def kind(self) -> Kind:
+        return "canvas"
 
     def generate(self, request: GenerationRequest) -> Generation:
         """The whole reply."""

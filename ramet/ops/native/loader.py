@@ -50,7 +50,7 @@ class Library:
 def _held(file: Path) -> ctypes.PyDLL:
     """Addresses go as plain integers."""
     functions, address, number = ctypes.PyDLL(str(file)), ctypes.c_void_p, ctypes.c_int32
-    functions.ramet_pack.argtypes = (address, address, number, address, address)
+    functions.ramet_pack.argtypes = (address, number, address, address)
     functions.ramet_plan.argtypes = (address, address, address, number, address)
     functions.ramet_planned.argtypes = (address,)
     functions.ramet_pack.restype = functions.ramet_planned.restype = None
