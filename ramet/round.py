@@ -103,21 +103,22 @@ class Units:
         """Units one by one, all of whose rows have the positions of their places."""
         if not units:
             return _NO_UNITS
-        trees, context, forks, slots, leaves, *numbers = zip(*map(_OF_UNIT, units), strict=True)
+        trees, *of_units, leaves, n_context, continues, states = zip(*map(_OF_UNIT, units), strict=True)
         normalize, *of_trees = zip(*map(_OF_TREE, trees), strict=True)
-        given = [*of_trees, context, forks, slots]
+        given = [*of_trees, *of_units]
         sizes = [[*map(len, arrays)] for arrays in given]
         data, ends = _laid(itertools.chain.from_iterable(given)), [*itertools.accumulate(map(sum, sizes), initial=0)]
         assert len(data) == ends[-1]
-        tokens, lengths, parents, blocks, segments, rows, columns, offsets, *kept = (
+        tokens, lengths, parents, blocks, segments, rows, columns, offsets, pages, forks, slots = (
             data[lo:hi] for lo, hi in itertools.pairwise(ends)
         )
-        n_rows, n_segments, _, _, n_reads, _, n_columns, _, *n_kept = sizes
-        counts = [n_rows, n_segments, n_reads, n_columns, *n_kept, [*map(len, leaves)], *numbers]
+        n_rows, n_segments, _, _, n_reads, _, n_columns, _, *n_held = sizes
+        counts = [n_rows, n_segments, n_reads, n_columns, *n_held, [*map(len, leaves)], n_context, continues, states]
         return cls(
             np.fromiter(itertools.chain.from_iterable(counts), np.int32).reshape(len(counts), -1).T,
             tokens, np.full(len(tokens), -1, np.int32), lengths, parents, blocks, segments, rows,
-            np.frombuffer(b"".join(normalize), np.bool_), _widths(offsets, n_reads), columns, *kept, _laid(leaves),
+            np.frombuffer(b"".join(normalize), np.bool_), _widths(offsets, n_reads), columns,
+            pages, forks, slots, _laid(leaves),
         )  # fmt: skip
 
     @classmethod
@@ -142,7 +143,7 @@ _NO_UNITS = Units(_NONE.reshape(0, len(COUNTS)), *[_NONE] * (len(fields(Units)) 
 
 def _laid(arrays: Iterable[IntArray]) -> IntArray:
     """End to end: as bytes, since np.concatenate takes four times as long for many short ones."""
-    return np.frombuffer(b"".join(arrays), np.int32)
+    return np.frombuffer(b"".join(arrays), np.int32)  # type: ignore[arg-type]  # an array is a buffer
 
 
 def _widths(offsets: IntArray, n_reads: Sequence[int]) -> IntArray:
@@ -243,7 +244,9 @@ class Capacity:
     forks: int
 
     def holds(self, other: Capacity) -> bool:
-        return self.rows >= other.rows and self.reads >= other.reads and self.forks >= other.forks
+        """As far as rows go. States are bounded by the lists that recurrent layers take their work from, and nothing
+        where there are none."""
+        return self.rows >= other.rows and self.reads >= other.reads
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -286,10 +289,12 @@ class Round:
         work = {name: view.pop(name) for name in self.spans if name not in FIELDS}
         return Stream(every=every, read=read, work=work, **view)
 
-    def results(self, logits: torch.Tensor, logsumexp: torch.Tensor) -> list[Reads]:
-        """Cut the pass's results, logits [C] and logsumexp [R], into one Reads a unit."""
+    def results(self, logits: torch.Tensor, logsumexp: torch.Tensor, n_units: int | None = None) -> list[Reads]:
+        """Cut the pass's results, logits [C] and logsumexp [R], into one Reads a unit; of the first n_units alone where
+        given."""
         whole = Reads(logits.float().cpu().numpy(), logsumexp.float().cpu().numpy(), self["offsets"])
-        return [whole.part(*ends) for ends in itertools.pairwise(self.unit_reads.tolist())]
+        ends = self.unit_reads if n_units is None else self.unit_reads[: n_units + 1]
+        return [whole.part(*each) for each in itertools.pairwise(ends.tolist())]
 
 
 def filled(units: Units, multiple: int) -> Units:

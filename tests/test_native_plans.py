@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from random_trees import random_tree
 from triton_device import DEVICE  # before anything that imports triton
 
@@ -110,14 +112,48 @@ def assert_same_lists(library: native.Library, packed: Round, asked: list[tuple[
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
+def assert_same_round(units: Units, multiple: int = 1) -> Round:
+    found, expected = pack(units, multiple), plain_pack(units, multiple)
+    assert found.spans == expected.spans
+    np.testing.assert_array_equal(found.data, expected.data)
+    np.testing.assert_array_equal(found.unit_reads, expected.unit_reads)
+    return found
+
+
 @pytest.mark.parametrize("multiple", [1, 16])
 @pytest.mark.parametrize("seed", range(6))
 def test_packing(library: native.Library, seed: int, multiple: int) -> None:
     for units in rounds(np.random.default_rng(seed)):
-        found, expected = pack(Units.of(units), multiple), plain_pack(Units.of(units), multiple)
-        assert found.spans == expected.spans
-        np.testing.assert_array_equal(found.data, expected.data)
-        np.testing.assert_array_equal(found.unit_reads, expected.unit_reads)
+        assert_same_round(Units.of(units), multiple)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 4), st.booleans()), min_size=1, max_size=4), st.integers(1, 32), st.data())
+def test_packing_parts(sizes: list[tuple[int, bool]], multiple: int, data: st.DataObject) -> None:
+    """Parts of several units each, of which some have positions, for some rows or all: joined, they are packed as they
+    are one by one, but for the positions."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 1 << 20)))
+    units, parts = [], []
+    for n, has_positions in sizes:
+        units += (own := random_units(rng, n, 20, 90))
+        part = Units.of(own)
+        if has_positions:
+            part = replace(part, positions=rng.integers(-1, 300, part.n_tokens).astype(np.int32))
+        parts.append(part)
+    joined = Units.joined(parts)
+    assert len(joined) == len(units)
+    found, plain = assert_same_round(joined, multiple), pack(Units.of(units), multiple)
+    given = np.append(joined.positions, np.full(found.n_tokens - joined.n_tokens, -1))
+    np.testing.assert_array_equal(found["positions"], np.where(given < 0, plain["positions"], given))
+    for name in found.spans.keys() - {"positions"}:
+        np.testing.assert_array_equal(found[name], plain[name], err_msg=name)
+    np.testing.assert_array_equal(found.unit_reads, plain.unit_reads)
+
+
+def test_arrays_of_other_types_are_cast(library: native.Library) -> None:
+    units = Units.of(random_units(np.random.default_rng(3), 5, 20, 90))
+    wide = Units(*(x.astype(np.int64) for x in units.arrays))
+    np.testing.assert_array_equal(assert_same_round(wide).data, pack(units).data)
 
 
 @pytest.mark.parametrize("seed", range(6))

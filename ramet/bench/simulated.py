@@ -7,14 +7,14 @@ No model runs: every figure from here is of a simulation. What a sequence does i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from ramet.bench.commit_curves import Curve
-from ramet.denoise.commits import Commits
+from ramet.denoise.commits import Commits, Passed
 from ramet.denoise.elastic import ChunkSizes, Demand
 from ramet.tree import BoolArray
 
@@ -29,12 +29,12 @@ _MASKED, _PENDING, _CACHED = range(3)
 @dataclass(frozen=True, slots=True, eq=False)
 class Stepped:
     """What a step did, by sequence [R]: rows that ran, tokens gained, and whether the reply is complete. `passed`:
-    which of the masked rows of each were sure enough, for Commits."""
+    for Commits, where there are chunks."""
 
     rows: Ints
     gained: Ints
     ended: BoolArray
-    passed: list[BoolArray] = field(default_factory=list)
+    passed: Passed | None = None
 
 
 class Sequences:
@@ -48,6 +48,7 @@ class Sequences:
         self._rest = np.zeros(0, np.int64)
         self._carried = np.zeros(0, np.int64)  # pending rows of the block before
         self._runs = np.zeros(0, np.bool_)  # the rest of the block is sure
+        self._streaks = np.zeros(0, np.int64)  # rows of the block that passed in a row, in steps in which all did
 
     def __len__(self) -> int:
         return len(self._rest)
@@ -59,16 +60,17 @@ class Sequences:
         self._rest = np.concatenate((self._rest, lengths))
         self._carried = np.concatenate((self._carried, np.zeros(n, np.int64)))
         self._runs = np.concatenate((self._runs, np.zeros(n, np.bool_)))
+        self._streaks = np.concatenate((self._streaks, np.zeros(n, np.int64)))
 
     def replace(self, which: BoolArray, lengths: Ints) -> None:
         """Others, of so many tokens, in the places of some."""
         self._states[which] = _MASKED
         self._rest[which] = lengths
-        self._carried[which] = 0
+        self._carried[which] = self._streaks[which] = 0
         self._runs[which] = False
 
     def drop(self, which: BoolArray) -> None:
-        for name in ("_states", "_rest", "_carried", "_runs"):
+        for name in ("_states", "_rest", "_carried", "_runs", "_streaks"):
             setattr(self, name, getattr(self, name)[~which])
 
     def uncached(self) -> Ints:
@@ -100,8 +102,7 @@ class Sequences:
         pending = _first((self._states == _PENDING) & wanted, left)
         masked = _first((self._states == _MASKED) & wanted, left - pending.sum(1))
         accepted, passed = self._accept(masked)
-        end = self._rest[:, None] > np.arange(self._block)
-        told = [p[m & e] for p, m, e in zip(passed, masked, end, strict=True)]
+        shown = self._shown(passed, masked)
         self._states[pending] = _CACHED
         self._carried = self._carried - carried
         gained = self._take(accepted)
@@ -109,7 +110,18 @@ class Sequences:
         decided = ~(self._states == _MASKED).any(1) & ~ended
         self._carried[decided] += (self._states[decided] == _PENDING).sum(1)
         self._open(decided)
-        return Stepped(carried + pending.sum(1) + masked.sum(1), gained, ended, told)
+        return Stepped(carried + pending.sum(1) + masked.sum(1), gained, ended, shown)
+
+    def _shown(self, passed: BoolArray, masked: BoolArray) -> Passed:
+        """But for rows behind the end."""
+        told = masked & (self._rest[:, None] > np.arange(self._block))
+        sizes = told.sum(1)
+        some = np.flatnonzero(sizes)
+        chunks = np.split(passed[told], np.cumsum(sizes[some])[:-1]) if len(some) else []
+        shown = Passed(chunks, self._streaks[some].astype(np.int32))
+        every = (passed | ~told)[some].all(1)
+        self._streaks[some] = np.where(every, self._streaks[some] + sizes[some], 0)
+        return shown
 
     def _wanted(self) -> BoolArray:
         """[R, B]: not behind an end that is committed."""
@@ -146,6 +158,7 @@ class Sequences:
         self._states[which] = _MASKED
         self._rest[which] -= self._block
         self._runs[which] = False
+        self._streaks[which] = 0
 
 
 def _first(which: BoolArray, n: Ints) -> BoolArray:
@@ -174,5 +187,6 @@ class Decoder:
         sizes = np.array([self._mode.choose([Demand(group, rates)], n_other) for group in groups])
         self.sizes.append(sizes)
         stepped = self.sequences.chunks(np.repeat(sizes, len(groups[0])))
+        assert stepped.passed is not None
         self._commits.observe(stepped.passed)
         return stepped

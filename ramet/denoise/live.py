@@ -86,9 +86,14 @@ class Taken:
 
 
 class Live(Protocol):
-    """Live replies by their places. `groups` are the unmaskings in use, each once."""
+    """Live replies by their places. `least`: rows that a reply's step has where there are as many. `exact`: whether
+    pages hold what a pass over all tokens would have left there. `groups`: the unmaskings in use, each once."""
 
-    groups: list[Unmasking]
+    least: int
+    exact: bool
+
+    @property
+    def groups(self) -> list[Unmasking]: ...
 
     def add(self, beginning: Beginning) -> int:
         """The reply's place, which is another's once it is dropped."""
@@ -97,7 +102,7 @@ class Live(Protocol):
     def drop(self, place: int) -> None: ...
 
     def beginning(self, place: int) -> Beginning:
-        """From which the reply could go on were its pages given up; not between `chunks` and `take`."""
+        """From which the reply could go on were its pages given up."""
         ...
 
     def group(self, places: IntArray) -> IntArray:
@@ -109,7 +114,8 @@ class Live(Protocol):
         ...
 
     def chunks(self, places: IntArray, sizes: IntArray) -> Chunks:
-        """The step that is due, of places [N] that differ; of `sizes` [N] rows at most, from 2."""
+        """The step that is due, of places [N] that differ; of `sizes` [N] rows at most, from `least` on. Nothing has
+        happened before `take`: it may be asked again, for others and other sizes."""
         ...
 
     def take(self, chunks: Chunks, tokens: IntArray, confidence: FloatArray, entropy: FloatArray) -> Taken:

@@ -39,6 +39,7 @@ class LiveBlocks:
     def __init__(self, block: int, mask: int, mode: Mode = "chunk", ahead: bool = False) -> None:
         assert block >= 2
         self._block, self._mask, self._mode = block, mask, mode
+        self.least, self.exact = (2, False) if mode == "chunk" else (block, True)
         self._ahead = ahead and mode == "chunk"
         self._asked, self._unmaskings = Asked(), Unmaskings()
         # [P, 2, 2, B]: rows that may run, by block, whether pending or masked, and place: in the order of a chunk

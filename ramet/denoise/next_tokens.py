@@ -18,6 +18,8 @@ class NextTokens:
     """Of each reply the last known token is the one row that is run: it is kept, and what is drawn for it is known at
     once."""
 
+    least, exact = 1, True
+
     def __init__(self) -> None:
         self._asked, self._unmaskings = Asked(), Unmaskings()
         self._tokens, self._group = np.zeros((2, 0), np.int32)

@@ -69,7 +69,7 @@ class Graphs:
         use does so now."""
         layout = self._layouts[capacity]
         self._data.zero_()
-        self._model.hidden(layout.stream(self._data, self._rows), self._store, self._model.sample())
+        self._model.hidden(layout.stream(self._data, self._rows), self._store, self._model.kinds())
 
     def _warm_head(self) -> None:
         packed = pack(Units.of([Unit(Tree.of([Segment([0], reads=[Read([0, 1])])]))]))

@@ -37,8 +37,8 @@ class Library:
             functions.ramet_isa.restype = ctypes.c_char_p
             for name in (
                 "attention", "rms_norm", "expert_norms", "join", "rotate", "gated", "sigmoid_mul", "logsumexp",
-                "columns", "route", "route_grouped", "experts_sizes", "experts_pack", "experts", "linear_size",
-                "linear_pack", "linear",
+                "sample", "logits", "columns", "route", "route_grouped", "experts_sizes", "experts_pack", "experts",
+                "linear_size", "linear_pack", "linear",
             ):  # fmt: skip
                 getattr(functions, f"ramet_{name}").restype = None
             functions.ramet_keep.restype = ctypes.c_int32

@@ -49,13 +49,9 @@ class TextUsage(_Answer):
             prompt_tokens_details=PromptDetails(cached_tokens=sum(t.n_cached for t in tallies)),
             x_steps=n_steps,
             x_canvases=n_canvases or None,
-            x_tokens_per_step=None if n_canvases else _a_step(n_tokens, n_steps),
-            x_mean_chunk=None if n_canvases else _a_step(n_rows, n_steps),
+            x_tokens_per_step=None if n_canvases else round(n_tokens / max(n_steps, 1), 4),
+            x_mean_chunk=None if n_canvases else round(n_rows / max(n_steps, 1), 4),
         )
-
-
-def _a_step(n: int, n_steps: int) -> float:
-    return round(n / max(n_steps, 1), 4)
 
 
 @dataclass(slots=True)
