@@ -12,7 +12,6 @@ import pytest
 from ramet.denoise.latency import Latency
 from ramet.denoise.profile import Setup
 from ramet.engine import latency
-from ramet.errors import InvalidRequest
 
 BLOCK, BATCH, ROWS = 32, 256, 8192
 SETUP = Setup("a1b2", "bfloat16", "Some Card", "0.1")
@@ -107,11 +106,12 @@ def test_a_machine_with_other_work_is_measured_again(tmp_path: Path) -> None:
     assert next(n) > 600
 
 
-def test_a_curve_that_rows_do_not_explain_is_refused_and_not_kept(tmp_path: Path) -> None:
-
+def test_a_curve_that_rows_do_not_explain_is_warned_of_and_not_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def wild(n_replies: int, n_rows: int) -> float:
-        return seconds(n_replies * n_rows) * (3.0 if (n_replies * n_rows) // 32 % 2 else 0.3)
+        return seconds(n_replies * n_rows) * (3.0 if (n_replies * n_rows).bit_length() % 2 else 0.3)
 
-    with pytest.raises(InvalidRequest, match="chunk_size"):
-        latency.latency(wild, BLOCK, BATCH, ROWS, SETUP, tmp_path)
+    assert latency.latency(wild, BLOCK, BATCH, ROWS, SETUP, tmp_path).error > 0.15
+    assert "chunk_size" in caplog.text
     assert not list(tmp_path.iterdir())

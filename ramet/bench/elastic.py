@@ -26,7 +26,7 @@ from ramet.bench.commit_curves import DATASETS, Dataset
 from ramet.bench.curve_judge import CurveJudge
 from ramet.bench.elastic_found import Found
 from ramet.bench.elastic_sides import Mode, Side
-from ramet.bench.elastic_simulated import AUTO, NEXT, WHOLE, Costs
+from ramet.bench.elastic_simulated import AUTO, NEXT, WHOLE, Costs, Floats
 from ramet.bench.elastic_trace import LIMIT_S
 from ramet.bench.lmdeploy_peer import LMDeployPeer, python_with_lmdeploy
 from ramet.bench.random_model import RandomModel
@@ -198,11 +198,10 @@ class _Bench:
                     self.watch.save(self.found)
 
     def _simulate(self, costs: Costs) -> None:
-        work, n = self.work, 0
-        for row in elastic_simulated.cells(
-            work.datasets, work.batches, costs, workers=work.workers, n_steps=work.n_steps
-        ):
-            n += 1
+        work = self.work
+        self.watch.step("simulating loads")
+        found = elastic_simulated.cells(work.datasets, work.batches, costs, workers=work.workers, n_steps=work.n_steps)
+        for n, row in enumerate(found, 1):
             self.watch.step(f"simulated {n} of {len(work.datasets) * len(work.batches)} loads")
             self.found.cells.append(row)
         self.found.summary = elastic_simulated.summary(self.found.cells)
@@ -244,7 +243,7 @@ class _Floor:
 
     floor: StepFloor
 
-    def __call__(self, rows: np.ndarray, n_replies: int, read: float) -> np.ndarray:  # type: ignore[type-arg]
+    def __call__(self, rows: Floats, n_replies: int, read: float) -> Floats:
         return self.floor.seconds(rows, n_replies, rows * read)
 
 

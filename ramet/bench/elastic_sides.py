@@ -81,7 +81,11 @@ class Side:
         self, mode: Mode, batch: int, judge: Judge | None, n_steps: int, limit_s: float, n_warm: int
     ) -> list[Seen]:
         loop, enough = asyncio.get_running_loop(), asyncio.Event()
-        clock = Clock(judge, batch, n_steps, limit_s, lambda: loop.call_soon_threadsafe(enough.set), n_warm)
+
+        def stop() -> None:
+            loop.call_soon_threadsafe(enough.set)
+
+        clock = Clock(judge, batch, n_steps, limit_s, stop, n_warm)
         with self.judged(mode, clock):
             tasks = [asyncio.create_task(self._reply(i, mode)) for i in range(batch)]
             waiting = asyncio.create_task(enough.wait())
@@ -89,8 +93,7 @@ class Side:
             for task in (waiting, *tasks):
                 task.cancel()
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-            while len(self.replies):
-                await asyncio.sleep(1e-3)
+            await self._rest()
         if waiting not in done:
             raise _error(outcomes)
         return clock.seen
@@ -107,6 +110,11 @@ class Side:
             yield
         finally:
             replies.judge, replies.live = before, live
+
+    async def _rest(self) -> None:
+        """Until the engine has let go of replies that were cancelled; it tells nobody."""
+        while len(self.replies):  # noqa: ASYNC110
+            await asyncio.sleep(1e-3)
 
     async def _reply(self, number: int, mode: Mode) -> None:
         await self.engine.writer.generate_async(self.request(number, mode))

@@ -23,7 +23,8 @@ AUTO, WHOLE, NEXT = "auto", "block", "next"
 _N_SEQUENCES, _N_STEPS = 256, 360
 Floats = npt.NDArray[np.float64]
 Told = Callable[[Floats], Floats]  # seconds by rows, as an engine has fitted them
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

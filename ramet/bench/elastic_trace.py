@@ -14,10 +14,10 @@ from ramet.bench.commit_curves import Dataset
 from ramet.bench.curve_judge import Clock, Judge
 from ramet.bench.elastic_sides import Mode as SideMode
 from ramet.bench.elastic_sides import Side
-from ramet.bench.elastic_simulated import AUTO, NEXT, WHOLE, Costs, Told, in_processes
+from ramet.bench.elastic_simulated import AUTO, NEXT, WHOLE, Costs, Floats, Told, in_processes
 from ramet.bench.samples import JsonObject
 from ramet.bench.simulated import Mode
-from ramet.bench.simulated_loads import BLOCK, Trace, capacity, lengths, served
+from ramet.bench.simulated_loads import BLOCK, Ints, Trace, capacity, lengths, served
 from ramet.denoise.elastic import Auto, Demand, Fixed
 
 LIMIT_S = 0.05  # of nine of ten requests, from one token to the next
@@ -29,14 +29,15 @@ class Informed:
     """Auto by what steps of as many replies take as there are in a round."""
 
     def __init__(self, costs: Costs) -> None:
-        self._costs, self._told = costs, costs.told(1)
+        self._costs = costs
+        self._told: Told = costs.told(1)
         self._auto = Auto(self._seconds, BLOCK)
 
     def choose(self, demands: Sequence[Demand], n_other: int = 0) -> int:
-        self._told: Told = self._costs.told(sum(len(demand.uncached) for demand in demands))
+        self._told = self._costs.told(sum(len(demand.uncached) for demand in demands))
         return self._auto.choose(demands, n_other)
 
-    def _seconds(self, rows: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def _seconds(self, rows: Floats) -> Floats:
         return self._told(rows)
 
 
@@ -69,7 +70,8 @@ def _capacity(name: str, *, dataset: Dataset, costs: Costs, n_requests: int) -> 
     rates = [part * (found or 1.0) for part in _PARTS]
     return {
         "dataset": dataset.name, "mode": name, "commits": "simulated", "steps": "simulated, of measured times",
-        "limit_ms": LIMIT_S * 1e3, "requests_s": found, "rates": rates, "p90_ms": [at(r).per_token() * 1e3 for r in rates],
+        "limit_ms": LIMIT_S * 1e3, "requests_s": found, "rates": rates,
+        "p90_ms": [at(rate).per_token() * 1e3 for rate in rates],
     }  # fmt: skip
 
 
@@ -98,12 +100,9 @@ def measured(
 
 
 async def _asked(
-    side: Side,
-    mode: SideMode,
-    came: np.ndarray,
-    prompts: np.ndarray,
-    n_tokens: np.ndarray,  # type: ignore[type-arg]
-) -> tuple[float, np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    side: Side, mode: SideMode, came: Floats, prompts: Ints, n_tokens: Ints
+) -> tuple[float, Floats, Floats]:
+    """When it began; and from then on, when each had its first tokens and its last."""
     first, last = np.full((2, len(came)), np.nan)
     began = time.perf_counter()
 

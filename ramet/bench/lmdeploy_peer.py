@@ -25,7 +25,7 @@ class LMDeployPeer:
     def __init__(self, python: Path, checkpoint: Path, block: int, max_batch: int, program: Path | None = None) -> None:
         """program: what runs, in place of `lmdeploy_driver`."""
         driver = str(program or lmdeploy_driver.__file__)
-        self._log = tempfile.TemporaryFile("w+")
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._process = subprocess.Popen(  # noqa: S603
             [str(python), driver, str(checkpoint), str(block), str(max_batch)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,

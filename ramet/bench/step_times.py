@@ -85,7 +85,8 @@ class StepTimes:
         _, xs, ys = self.curves[place]
         inside = np.clip(rows, xs[0], xs[-1])
         found: Floats = np.interp(inside, xs, ys) + self.fit.seconds(rows) - self.fit.seconds(inside)
-        return np.maximum(found, 0.5 * ys[0])
+        least: Floats = np.maximum(found, 0.5 * ys[0])
+        return least
 
     def told(self, n_replies: int) -> _Told:
         """What an engine goes by: the fit, of so many replies."""

