@@ -19,7 +19,7 @@ from operator import attrgetter
 import numpy as np
 import torch
 
-from ramet.tree import WHOLE, BoolArray, FloatArray, IntArray, Reads, Segment, Tree
+from ramet.tree import WHOLE, BoolArray, IntArray, Reads, Segment, Tree
 
 _NONE = np.zeros(0, np.int32)
 ALIGNED = 4  # int32 places: every array of a round begins at a multiple of 16 bytes
@@ -154,17 +154,6 @@ def _widths(offsets: IntArray, n_reads: Sequence[int]) -> IntArray:
     own = np.ones(len(widths), np.bool_)
     own[[i + at for i, at in enumerate(itertools.accumulate(n_reads[:-1]))]] = False  # a tree's end to the next one's 0
     return widths[own]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sampling:
-    """How tokens are drawn for N rows, on the host: temperatures (0: the likeliest), uniforms in [0, 1), top_p (1: all)
-    [N] float32; top_k [N] int32 (0: all)."""
-
-    temperatures: FloatArray
-    uniforms: FloatArray
-    top_p: FloatArray
-    top_k: IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,8 @@ GAINED = {2: 1.00, 4: 1.41, 6: 1.81, 8: 2.15, 12: 2.51, 16: 2.70, 24: 2.88, 32: 
 
 def fresh(chunks: list[BoolArray]) -> Passed:
     """Of replies whose blocks have just begun."""
-    return Passed(chunks, np.zeros(len(chunks), np.int32))
+    sizes = np.array([len(chunk) for chunk in chunks], np.int64)
+    return Passed(np.concatenate(chunks), sizes, np.zeros(len(chunks), np.int32))
 
 
 def independent(first: float = FIRST, decay: float = 0.85, block: int = BLOCK) -> Rates:

@@ -17,6 +17,7 @@ from ramet.denoise.noise import Noise
 from ramet.denoise.unmask import Unmasking
 from ramet.tree import BoolArray, FloatArray, IntArray
 
+TINY = np.finfo(np.float32).tiny
 MASK, VOCAB = 11, 12  # the mask's id is among those that prompts have
 
 Outcome = tuple[IntArray, FloatArray, FloatArray]  # of rows that are read: tokens, confidence, entropy
@@ -34,6 +35,7 @@ class Reply:
     alone: Blocks
     place: int = -1
     told: list[int] = field(default_factory=list)
+    logprobs: dict[int, float] = field(default_factory=dict)  # by position
     streak: tuple[int, int] = (0, 0)  # a block, and rows of it that passed in a row
 
     def beginning(self) -> Beginning:
@@ -96,7 +98,7 @@ def test_each_is_as_if_alone(many: list[Asks], block: int, mode: Mode, ahead: bo
             running[-1].place = live.add(running[-1].beginning())
         for reply in running:
             if rng.random() < 0.05:
-                again(live, reply)
+                again(live, reply, mode)
         if rng.random() < 0.02 and running:  # cancelled
             live.drop(running.pop(0).place)
         stepped = [reply for reply in running if rng.random() < 0.7]
@@ -108,7 +110,22 @@ def test_each_is_as_if_alone(many: list[Asks], block: int, mode: Mode, ahead: bo
     raise AssertionError("replies do not end")
 
 
-def again(live: LiveBlocks, reply: Reply) -> None:
+@pytest.mark.parametrize("mode", ["chunk", "block"])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_every_length_of_prompt(mode: Mode, ahead: bool) -> None:
+    """Of nothing but the mask's id: which rows are masked is no matter of ids."""
+    block, rng = 4, np.random.default_rng(0)
+    live = LiveBlocks(block, MASK, mode, ahead)
+    every = [Asks([MASK] * n, 2 * block + 1, frozenset(), 0, "low_confidence_dynamic", None, 0.7) for n in range(1, 10)]
+    running = [each.reply(block, mode) for each in every]
+    for reply in running:
+        reply.place = live.add(reply.beginning())
+    while running:
+        step(live, running, rng, ahead=ahead and mode == "chunk")
+        running = [reply for reply in running if reply.alone.finish is None]
+
+
+def again(live: LiveBlocks, reply: Reply, mode: Mode) -> None:
     beginning = live.beginning(reply.place)
     live.drop(reply.place)
     reply.place = live.add(beginning)
@@ -119,6 +136,7 @@ def again(live: LiveBlocks, reply: Reply) -> None:
     known = np.concatenate((reply.prompt, reply.told))
     assert beginning.told == len(known)
     assert beginning.known[: len(known) - start].all()
+    assert mode == "block" or not beginning.known[beginning.end - start :].any()
     np.testing.assert_array_equal(beginning.tokens[: len(known) - start], known[start:])
 
 
@@ -196,7 +214,11 @@ def same_outcome(
         expected = reply.alone.take(chunk, tokens, kept)
         found = slice(told[i] - taken.n_told[i], told[i])
         assert taken.tokens[found].tolist() == expected
-        assert len(taken.logprobs[found]) == len(expected)
+        positions = chunk.positions[chunk.read][kept].tolist()
+        reply.logprobs.update(zip(positions, np.log(np.maximum(confidence[kept], TINY)).tolist(), strict=True))
+        begin = len(reply.prompt) + len(reply.told)
+        logprobs = [reply.logprobs[at] for at in range(begin, begin + len(expected))]
+        np.testing.assert_allclose(taken.logprobs[found], logprobs, rtol=1e-6)
         assert FINISHES[taken.finish[i]] == reply.alone.finish
         reply.told += expected
         assert live.groups[groups[i]] == reply.unmasking
@@ -207,7 +229,10 @@ def same_outcome(
             passed.setdefault(groups[i], []).append((sure[counts].tolist(), streak))
             reply.streak = block, streak + int(counts.sum()) if sure[counts].all() else 0
     found_passed = {
-        group: [(chunk.tolist(), int(streak)) for chunk, streak in zip(some.chunks, some.streaks, strict=True)]
+        group: [
+            (rows.tolist(), streak)
+            for rows, streak in zip(np.split(some.rows, np.cumsum(some.sizes)[:-1]), some.streaks.tolist(), strict=True)
+        ]
         for group, some in taken.passed.items()
     }
     assert found_passed == passed

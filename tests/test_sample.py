@@ -12,7 +12,7 @@ import torch
 from ramet.ops import native
 from ramet.ops.head import cpu, reference
 from ramet.ops.head.reference import Sampled, Vocabulary
-from ramet.round import Sampling
+from ramet.tree import Sampling
 
 DTYPES = [torch.float32, torch.bfloat16]
 JUST_BELOW_1 = np.float32(1 - 2.0**-24)

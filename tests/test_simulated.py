@@ -62,7 +62,8 @@ def test_a_sequence_does_what_blocks_do(n_tokens: int, size: int, pattern: tuple
         assert stepped.gained.tolist() == [(positions[accepted] < n_tokens).sum()]
         assert stepped.passed is not None
         inside = passed[positions < n_tokens].tolist()
-        assert [each.tolist() for each in stepped.passed.chunks] == ([inside] if inside else [])
+        assert stepped.passed.rows.tolist() == inside
+        assert stepped.passed.sizes.tolist() == ([len(inside)] if inside else [])
         assert stepped.ended.tolist() == [blocks.finish is not None]
 
 

@@ -117,8 +117,7 @@ class Sequences:
         told = masked & (self._rest[:, None] > np.arange(self._block))
         sizes = told.sum(1)
         some = np.flatnonzero(sizes)
-        chunks = np.split(passed[told], np.cumsum(sizes[some])[:-1]) if len(some) else []
-        shown = Passed(chunks, self._streaks[some].astype(np.int32))
+        shown = Passed(passed[told], sizes[some], self._streaks[some].astype(np.int32))
         every = (passed | ~told)[some].all(1)
         self._streaks[some] = np.where(every, self._streaks[some] + sizes[some], 0)
         return shown

@@ -9,9 +9,7 @@ import numpy.typing as npt
 
 from ramet.denoise.draws import Draws
 from ramet.denoise.live import GOES_ON, LENGTH, STOP, Beginning
-from ramet.denoise.noise import Noise
-from ramet.round import Sampling
-from ramet.tree import BoolArray, FloatArray, IntArray
+from ramet.tree import BoolArray, FloatArray, IntArray, Sampling
 
 _NO_ID = -1
 
@@ -22,12 +20,13 @@ class Asked:
     """Of each place what its reply asks for, in arrays that grow by doubling. Gives out places, those that became free
     last first.
 
-    told, end, n_prompt [P] are positions, as in Beginning.
+    told, end, n_prompt [P] are positions, as in Beginning; keys [P, 2] those of the noise.
     """
 
     def __init__(self) -> None:
         self.told, self.end, self.n_prompt = np.zeros((3, 0), np.int32)
         self.temperatures = np.zeros(0, np.float32)
+        self.keys = np.zeros((0, 2), np.uint64)
         self._top_p, self._top_k = np.zeros(0, np.float32), np.zeros(0, np.int32)
         self._end_ids = np.full((0, 1), _NO_ID, np.int32)  # [P, E]
         self._draws: list[Draws | None] = []
@@ -46,6 +45,7 @@ class Asked:
         self.n_prompt[place] = beginning.n_prompt
         draws = self._draws[place] = beginning.draws
         self.temperatures[place], self._top_p[place], self._top_k[place] = draws.temperature, draws.top_p, draws.top_k
+        self.keys[place] = draws.noise.words
         self._ends[place] = beginning.ends
         self._widen(len(beginning.ends))
         self._end_ids[place] = _NO_ID
@@ -65,9 +65,6 @@ class Asked:
     def ends(self, place: int) -> frozenset[int]:
         return self._ends[place]
 
-    def noises(self, places: IntArray) -> list[Noise]:
-        return [self.draws(place).noise for place in places.tolist()]
-
     def is_end(self, places: IntArray, tokens: IntArray) -> BoolArray:
         """[N] whether a token is one that ends the reply of its place."""
         found: BoolArray = (self._end_ids[places] == tokens[:, None]).any(1)
@@ -85,7 +82,7 @@ class Asked:
     def _grow(self) -> None:
         n = len(self)
         more = max(n, 8)
-        for name in ("told", "end", "n_prompt", "temperatures", "_top_p", "_top_k", "_end_ids"):
+        for name in ("told", "end", "n_prompt", "temperatures", "keys", "_top_p", "_top_k", "_end_ids"):
             setattr(self, name, grown(getattr(self, name), more))
         self._draws += [None] * more
         self._ends += [frozenset()] * more

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,12 +34,20 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Passed:
-    """Of a step's chunks that had masked rows: which of these were sure enough, in their order [M] each, but for those
-    behind the reply's end; one that was accepted so that the step gains something at all has not passed. streaks [N]:
-    how many rows of the same block had passed in a row as the step began, each in a step in which all did."""
+    """Of a step's N chunks that had masked rows: `sizes` [N], how many, but for those behind the reply's end; `rows`,
+    flat, which of them were sure enough, in their order; one that was accepted so that the step gains something at all
+    has not passed. streaks [N]: how many rows of the same block had passed in a row as the step began, each in a step
+    in which all did."""
 
-    chunks: Sequence[BoolArray]
+    rows: BoolArray
+    sizes: Ints
     streaks: IntArray
+
+    def of(self, which: BoolArray) -> Passed:
+        """Of some of the chunks [N]."""
+        if which.all():
+            return self
+        return Passed(self.rows[np.repeat(which, self.sizes)], self.sizes[which], self.streaks[which])
 
 
 class Commits:
@@ -71,10 +79,10 @@ class Commits:
 
     def observe(self, shown: Passed) -> None:
         """Of a step."""
-        sizes = np.array([len(chunk) for chunk in shown.chunks], np.int64)
+        sizes = shown.sizes
         if not len(sizes):
             return
-        passed = np.concatenate(shown.chunks).astype(np.int64)
+        passed = shown.rows.astype(np.int64)
         starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
         at = np.arange(len(passed)) - starts
         above = np.cumsum(passed) - passed

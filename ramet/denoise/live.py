@@ -16,8 +16,7 @@ from ramet.denoise.commits import Passed
 from ramet.denoise.draws import Draws
 from ramet.denoise.unmask import Unmasking
 from ramet.generation import Finish
-from ramet.round import Sampling
-from ramet.tree import BoolArray, FloatArray, IntArray
+from ramet.tree import BoolArray, FloatArray, IntArray, Sampling
 
 Mode = Literal["chunk", "block"]
 FINISHES: tuple[Finish | None, ...] = (None, "stop", "length")  # by Taken.finish

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ramet.denoise.asked import Asked, grown
 from ramet.denoise.commits import Passed
 from ramet.denoise.live import GOES_ON, Beginning, Chunks, Mode, Taken
+from ramet.denoise.noise import uniforms
 from ramet.denoise.ragged import before, owners, ranges
 from ramet.denoise.unmask import Unmasking
 from ramet.denoise.unmaskings import Unmaskings
@@ -236,15 +237,14 @@ class LiveBlocks:
         if not len(hot):
             return found
         block, owner = self._block, owners(n_reads)
-        numbers = np.zeros((len(places), 2 * block), np.float32)
         used = np.zeros((len(places), 2), np.bool_)
         used[owner, offsets // block] = True
-        for i, noise in zip(hot.tolist(), self._asked.noises(places[hot]), strict=True):
-            first = int(self._start[places[i]]) // block
-            for at in np.flatnonzero(used[i]).tolist():
-                step = int(self._steps[places[i], at])
-                numbers[i, at * block : (at + 1) * block] = noise.uniforms(first + at, step, block)
-        return numbers[owner, offsets]
+        of, at = np.nonzero(used[hot])
+        of = hot[of]
+        canvases, steps = self._start[places[of]] // block + at, self._steps[places[of], at]
+        numbers = np.zeros((len(places), 2, block), np.float32)
+        numbers[of, at] = uniforms(self._asked.keys[places[of]], canvases, steps, block)
+        return numbers[owner, offsets // block, offsets % block]
 
     def _keep(self, chunks: Chunks) -> None:
         """What was pending and ran is cached."""
@@ -299,20 +299,18 @@ class LiveBlocks:
         some = np.flatnonzero(sizes)
         if not len(some):
             return {}
-        begins = (np.cumsum(sizes[some]) - sizes[some]).tolist()
-        chunks, groups = np.split(passed[telling], begins[1:]), self._group[places[some]]
-        all_passed = np.logical_and.reduceat(passed[telling], begins)
-        streaks = self._streaked(places[some], offsets[telling][begins], sizes[some], all_passed)
-        return {
-            group: Passed([chunks[i] for i in np.flatnonzero(groups == group).tolist()], streaks[groups == group])
-            for group in np.unique(groups).tolist()
-        }
+        passed, sizes, begins = passed[telling], sizes[some], before(sizes[some])
+        all_passed = np.logical_and.reduceat(passed, begins)
+        streaks = self._streaked(places[some], offsets[telling][begins], sizes, all_passed)
+        groups = self._group[places[some]]
+        shown = Passed(passed, sizes, streaks)
+        return {group: shown.of(groups == group) for group in np.unique(groups).tolist()}
 
     def _streaked(self, places: IntArray, offsets: IntArray, sizes: Ints, passed: BoolArray) -> IntArray:
         """[N] rows that had passed in a row before a step of so many, the first at `offsets`, and that did or not."""
         starts = self._start[places] + offsets // self._block * self._block
-        before, own = self._streaks[places].T
-        streaks: IntArray = np.where(own == starts, before, 0).astype(np.int32)
+        had, own = self._streaks[places].T
+        streaks: IntArray = np.where(own == starts, had, 0).astype(np.int32)
         self._streaks[places] = np.stack((np.where(passed, streaks + sizes, 0), starts), 1)
         return streaks
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from ramet.denoise.asked import Asked, grown
 from ramet.denoise.live import Beginning, Chunks, Taken
+from ramet.denoise.noise import uniforms
 from ramet.denoise.unmask import Unmasking
 from ramet.denoise.unmaskings import Unmaskings
 from ramet.tree import FloatArray, IntArray
@@ -100,7 +101,8 @@ class NextTokens:
         at = self._asked.told[places]
         is_hot = self._asked.temperatures[places] > 0
         due = places[is_hot & (self._runs[places] != at // _RUN)]
-        for place, noise in zip(due.tolist(), self._asked.noises(due), strict=True):
-            run = self._runs[place] = self._asked.told[place] // _RUN
-            self._uniforms[place] = noise.uniforms(int(run), 0, _RUN)
+        if len(due):
+            self._runs[due] = self._asked.told[due] // _RUN
+            steps = np.zeros(len(due), np.int32)
+            self._uniforms[due] = uniforms(self._asked.keys[due], self._runs[due], steps, _RUN)
         return np.where(is_hot, self._uniforms[places, at % _RUN], np.float32(0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ramet.denoise.ragged import Ints, before, owners
+from ramet.denoise.ragged import Places, before, owners
 from ramet.denoise.unmask import Unmasking
 from ramet.tree import BoolArray, FloatArray, IntArray
 
@@ -31,11 +31,12 @@ class Unmaskings:
     def settle(
         self, groups: IntArray, steps: IntArray, n_reads: IntArray, confidence: FloatArray, entropy: FloatArray
     ) -> tuple[BoolArray, BoolArray]:
-        """[M] which of the masked rows pass, and which are accepted: of each of N replies, in a step of its block,
-        n_reads."""
+        """[M] which of the masked rows pass, and which are accepted: of N replies [N] n_reads each, in order. `steps`
+        [N] are the numbers of their blocks' steps."""
         owner = owners(n_reads)
         passed = confidence > self._thresholds[groups][owner]
-        accepted = passed | surest(confidence, owner, ~_any(passed, n_reads))
+        none = np.bincount(owner[passed], minlength=len(groups)) == 0
+        accepted = passed | surest(confidence, owner, none)
         starts = before(n_reads)
         for i in np.flatnonzero(~self._is_plain[groups] & (n_reads > 0)).tolist():
             of = slice(starts[i], starts[i] + n_reads[i])
@@ -45,19 +46,12 @@ class Unmaskings:
         return passed, accepted
 
 
-def surest(confidence: FloatArray, owner: Ints, which: BoolArray) -> BoolArray:
-    """[M] the surest row of each of those replies [N], of equal ones the leftmost; owner [M] is ascending."""
+def surest(confidence: FloatArray, owner: Places, which: BoolArray) -> BoolArray:
+    """[M] the surest row of each of those replies [N], of equal ones the leftmost; owner [M] ascends."""
     found = np.zeros(len(confidence), np.bool_)
     rows = np.flatnonzero(which[owner])
-    order = np.lexsort((rows, -confidence[rows], owner[rows]))
-    of = owner[rows][order]
-    first = np.ones(len(of), np.bool_)
-    first[1:] = of[1:] != of[:-1]
-    found[rows[order[first]]] = True
-    return found
-
-
-def _any(which: BoolArray, sizes: IntArray) -> BoolArray:
-    """[N] whether one of each reply's rows [M] is."""
-    found: BoolArray = np.bincount(owners(sizes)[which], minlength=len(sizes)) > 0
+    rows = rows[np.lexsort((-confidence[rows], owner[rows]))]
+    first = np.ones(len(rows), np.bool_)
+    first[1:] = owner[rows[1:]] != owner[rows[:-1]]
+    found[rows[first]] = True
     return found

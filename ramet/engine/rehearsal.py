@@ -11,8 +11,7 @@ from ramet.denoise.live import Chunks
 from ramet.engine.replies import Step, laid_out
 from ramet.engine.runner import Runner
 from ramet.engine.scheduler import Batch
-from ramet.round import Sampling
-from ramet.tree import IntArray
+from ramet.tree import IntArray, Sampling
 
 _CONTEXT = 512  # rows in pages that each reply sees
 

@@ -23,8 +23,8 @@ from ramet.layers.shape import AttentionShape, DeltaShape, DenseExpertsShape, Ex
 from ramet.ops import Linear, Ops
 from ramet.ops.head.reference import Drawn, Sampled
 from ramet.ops.planning import Planner
-from ramet.round import Queries, Sampling, Stream
-from ramet.tree import Step
+from ramet.round import Queries, Stream
+from ramet.tree import Sampling, Step
 
 Weights = MutableMapping[str, torch.Tensor]
 

@@ -31,7 +31,8 @@ from ramet.ops.norm import cpu as norm_cpu
 from ramet.ops.norm import reference as norm_reference
 from ramet.ops.planning import Planning
 from ramet.ops.processors import processors
-from ramet.round import Queries, Sampling, Stream
+from ramet.round import Queries, Stream
+from ramet.tree import Sampling
 
 _MODULES: dict[str, dict[str, ModuleType]] = {
     "attention": {"reference": attention_reference, "cpu": attention_cpu},

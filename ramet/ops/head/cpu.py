@@ -13,7 +13,8 @@ from ramet.ops.head.reference import Sampled, Vocabulary, capped, is_cut, part_o
 from ramet.ops.linear.reference import PlainLinear
 from ramet.ops.linear.tiles import TiledLinear
 from ramet.ops.native import Library, library, pointer
-from ramet.round import Sampling, Stream
+from ramet.round import Stream
+from ramet.tree import Sampling
 
 _CHUNK = 8192  # entries of the vocabulary multiplied at a time on the plain path
 _GATHERED = 4096  # columns gathered at a time there

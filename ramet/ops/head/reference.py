@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ramet.round import Sampling, Stream
+from ramet.round import Stream
+from ramet.tree import Sampling
 
 _ROWS, _ENTRIES = 64, 8192  # of a product with the vocabulary, whose results are held for all entries
 
