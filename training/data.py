@@ -25,7 +25,7 @@ from tokenizers import Tokenizer
 from ramet.bench.tasks.all import TASKS
 from ramet.bench.tasks.example import Example, examples
 from ramet.tree import IntArray
-from training.vocabulary import END, MASK, START, STOP, SYSTEMS
+from training.vocabulary import END, MASK, START, STOP, SYSTEMS, id_of
 
 BLOCK = 32
 SHARES = {"arithmetic": 0.34, "extraction": 0.18, "rewriting": 0.22, "tickets": 0.14, "decisions": 0.12}
@@ -89,7 +89,7 @@ class Source:
         self._tokenizer, self._max_tokens = tokenizer, max_tokens
         self._rng = random.Random(f"{seed} documents")  # noqa: S311
         self._tasks = {name: examples(make, self._rng.getrandbits(48), held_out=False) for name, make in TASKS.items()}
-        self._end, self._stop = tokenizer.token_to_id(END), tokenizer.token_to_id(STOP)
+        self._end, self._stop = id_of(tokenizer, END), id_of(tokenizer, STOP)
 
     def __iter__(self) -> Iterator[Document]:
         while True:
@@ -130,7 +130,7 @@ class Packer:
     """Packs of documents, drawn by one generator of random numbers."""
 
     def __init__(self, tokenizer: Tokenizer, sizes: Sizes, seed: int) -> None:
-        self._sizes, self._noise = sizes, Noise(tokenizer.token_to_id(MASK), seed)
+        self._sizes, self._noise = sizes, Noise(id_of(tokenizer, MASK), seed)
         self._documents = iter(Source(tokenizer, seed, sizes.n_tokens))
         self._waiting: list[Document] = []
 
@@ -146,7 +146,7 @@ class Packer:
 
     def _row(self) -> list[Any]:
         """[T] each: tokens, positions, documents, copies, and how many tokens the document's prompt has."""
-        left, parts = self._sizes.n_tokens, []
+        left, parts = self._sizes.n_tokens, list[tuple[Any, ...]]()
         for number, document in enumerate(self._fitting()):
             n, first = document.n_clean, document.first
             n_copies = 2 if left >= 3 * n - 2 * first else 1

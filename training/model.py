@@ -58,7 +58,9 @@ class Layer(nn.Module):
     def forward(self, x: torch.Tensor, turns: tuple[torch.Tensor, torch.Tensor], bias: torch.Tensor) -> torch.Tensor:
         x = x + self._attention(self.input_layernorm(x), turns, bias)
         y = self.post_attention_layernorm(x)
-        return x + self.mlp["down_proj"](F.silu(self.mlp["gate_proj"](y)) * self.mlp["up_proj"](y))
+        wide: torch.Tensor = F.silu(self.mlp["gate_proj"](y)) * self.mlp["up_proj"](y)
+        made: torch.Tensor = x + self.mlp["down_proj"](wide)
+        return made
 
     def _attention(self, x: torch.Tensor, turns: tuple[torch.Tensor, torch.Tensor], bias: torch.Tensor) -> torch.Tensor:
         own = self.self_attn
@@ -67,7 +69,8 @@ class Layer(nn.Module):
         n = self.shape.num_attention_heads // self.shape.num_key_value_heads
         k, v = k.repeat_interleave(n, 1), v.repeat_interleave(n, 1)
         made = F.scaled_dot_product_attention(q.to(v.dtype), k.to(v.dtype), v, attn_mask=bias)
-        return own["o_proj"](made.transpose(1, 2).flatten(2))
+        mixed: torch.Tensor = own["o_proj"](made.transpose(1, 2).flatten(2))
+        return mixed
 
 
 class Model(nn.Module):
@@ -77,11 +80,13 @@ class Model(nn.Module):
         super().__init__()
         self.shape = shape
         self.embed_tokens = nn.Embedding(shape.vocab_size, shape.hidden_size)
-        self.layers = nn.ModuleList([Layer(shape) for _ in range(shape.num_hidden_layers)])
+        layers = [Layer(shape) for _ in range(shape.num_hidden_layers)]
+        self.layers = nn.ModuleList(layers)
         self.norm = _norm(shape.hidden_size, shape)
         self.apply(_initialize)
-        for layer in self.layers:  # so that the sum of all layers is as large as one would be
+        for layer in layers:  # so that the sum of all layers is as large as one would be
             for last in (layer.self_attn["o_proj"], layer.mlp["down_proj"]):
+                assert isinstance(last, nn.Linear)
                 nn.init.normal_(last.weight, std=0.02 / math.sqrt(2 * shape.num_hidden_layers))
 
     def forward(self, tokens: torch.Tensor, positions: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,7 @@ class Muon:
     def __init__(self, weights: Iterable[torch.nn.Parameter], *, momentum: float = 0.95, decay: float = 0.02) -> None:
         self.rate = 0.0
         self._momentum, self._decay = momentum, decay
-        groups: dict[torch.Size, list[torch.nn.Parameter]] = {}
+        groups: dict[torch.Size, list[torch.Tensor]] = {}
         for weight in weights:
             groups.setdefault(weight.shape, []).append(weight)
         self._groups = [(each, torch.zeros(len(each), *shape, device=each[0].device)) for shape, each in groups.items()]
@@ -29,7 +29,7 @@ class Muon:
             torch._foreach_add_(weights, list(change.to(weights[0].dtype).unbind()), alpha=-self.rate * wide)
 
 
-def _gradient(weight: torch.nn.Parameter) -> torch.Tensor:
+def _gradient(weight: torch.Tensor) -> torch.Tensor:
     assert weight.grad is not None
     return weight.grad
 
@@ -44,4 +44,5 @@ def orthogonal(matrices: torch.Tensor, steps: int = 5) -> torch.Tensor:
     for _ in range(steps):
         square = x @ x.mT
         x = a * x + (b * square + c * square @ square) @ x
-    return x.mT if tall else x
+    made: torch.Tensor = x.mT if tall else x
+    return made

@@ -12,7 +12,7 @@ from ramet.bench.tasks.example import Example, examples
 from training.data import rendered
 from training.decode import Ids, Reply, decode
 from training.model import Model
-from training.vocabulary import END, MASK, STOP
+from training.vocabulary import END, MASK, STOP, id_of
 
 HELD_OUT_SEED = 20_260
 _AT_ONCE = 512
@@ -48,7 +48,7 @@ def score(
 
 
 def ids_of(tokenizer: Tokenizer) -> Ids:
-    stop, end, mask = (tokenizer.token_to_id(text) for text in (STOP, END, MASK))
+    stop, end, mask = (id_of(tokenizer, text) for text in (STOP, END, MASK))
     return Ids(mask, frozenset((stop, end)))
 
 

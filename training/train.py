@@ -28,7 +28,7 @@ from training.data import BLOCK, Feed, Packs, Sizes
 from training.model import Model, Shape, seen
 from training.muon import Muon
 from training.score import held_out, score
-from training.vocabulary import CONTROL, END, MASK, STOP, train_tokenizer
+from training.vocabulary import CONTROL, END, MASK, STOP, id_of, train_tokenizer
 
 _LOG_EVERY = 4.0  # seconds
 
@@ -164,7 +164,7 @@ def _loss(hidden: torch.Tensor, head: torch.Tensor, targets: torch.Tensor, weigh
 
 def save(out: Path, model: Model, tokenizer: Tokenizer) -> None:
     """The checkpoint as loaders expect it, but for what it scores."""
-    mask, stop, end = (tokenizer.token_to_id(text) for text in (MASK, STOP, END))
+    mask, stop, end = (id_of(tokenizer, text) for text in (MASK, STOP, END))
     model.save(out, model.shape.config(block=BLOCK, mask=mask, stop=stop, end=end))
     tokenizer.save(str(out / "tokenizer.json"), pretty=False)
     (out / "model.safetensors").chmod(0o644)

@@ -20,6 +20,13 @@ SYSTEMS = (
 _SPLIT = Regex(r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s*[\r\n]+|\s+(?!\S)|\s+")
 
 
+def id_of(tokenizer: Tokenizer, text: str) -> int:
+    """Of a control token."""
+    found: int | None = tokenizer.token_to_id(text)
+    assert found is not None
+    return found
+
+
 def train_tokenizer(size: int, *, n_examples: int = 12_000, seed: int = 1) -> Tokenizer:
     """At most `size` ids, control tokens first. Every byte has one, so that any text can be written."""
     tokenizer = Tokenizer(models.BPE())

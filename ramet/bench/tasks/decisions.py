@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import random
-from string import ascii_uppercase
+from collections.abc import Sequence
+from string import ascii_uppercase, digits
 
 from ramet.bench.tasks.example import Example
 from ramet.bench.tasks.tickets import MOODS, TOPICS, URGENCIES, WISHES, Ticket, draw, names, some_topics
 from ramet.decide import prompt
-from ramet.request import Choice, Noul, Outcomes, Question, Score, as_json
+from ramet.request import Choice, Noul, Outcomes, Question, Score, Text, as_json
 
 _SUBJECTS = ("a question", "help", "my order", "please read", "problem", "your shop")
 _MOODS = (
-    ("calm", "not upset", "friendly"), ("annoyed", "a bit upset", "slightly annoyed"), ("angry", "very upset", "furious"),
+    ("calm", "not upset", "friendly"), ("annoyed", "a bit upset", "slightly annoyed"),
+    ("angry", "very upset", "furious"),
 )  # fmt: skip
 _URGENCIES = (
     ("can wait", "low", "not urgent"), ("this week", "medium", "somewhat urgent"), ("at once", "high", "very urgent"),
@@ -48,15 +50,19 @@ def _state(rng: random.Random, ticket: Ticket) -> str | dict[str, str]:
 
 def _words(question: Question, right: int) -> tuple[str, str]:
     """As decide/letters.py asks, in the order given."""
-    if isinstance(question, Choice):
-        labels, texts = list(ascii_uppercase), [(name, as_json(told or "")) for name, told in question.criteria.items()]
-    elif isinstance(question, Noul):
-        outcomes = question.criteria or Outcomes()
-        labels, texts = ["yes", "no"], [(as_json(each or ""),) for each in (outcomes.true, outcomes.false)]
-    else:
-        labels, texts = list("0123456789"), [(as_json(level),) for level in question.criteria]
+    labels, texts = _options(question)
     lines = [prompt.line(label, *each) for label, each in zip(labels, texts, strict=False)]
     return prompt.alone(question, prompt.listing(prompt.instructions(question), lines)), labels[right]
+
+
+def _options(question: Question) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+    """Labels, those and more, and what stands behind each."""
+    if isinstance(question, Choice):
+        return ascii_uppercase, [(name, as_json(told or "")) for name, told in question.criteria.items()]
+    if isinstance(question, Score):
+        return digits, [(as_json(level),) for level in question.criteria]
+    outcomes = question.criteria or Outcomes()
+    return ("yes", "no"), [(as_json(each or ""),) for each in (outcomes.true, outcomes.false)]
 
 
 def _topic(rng: random.Random) -> tuple[Ticket, Question, int]:
@@ -68,7 +74,7 @@ def _topic(rng: random.Random) -> tuple[Ticket, Question, int]:
         "What is it about?", "Which team should answer?", "What is the topic?", "What went wrong?",
         "What is the ticket about?", "Which label fits?", None,
     ))  # fmt: skip
-    criteria = dict(zip(names(rng, topics), told, strict=True))
+    criteria: dict[str, Text | None] = dict(zip(names(rng, topics), told, strict=True))
     return ticket, Choice(type="choice", instructions=asked, criteria=criteria), topics.index(ticket.topic)
 
 
@@ -77,7 +83,7 @@ def _wish(rng: random.Random) -> tuple[Ticket, Question, int]:
         pass
     wishes = list(range(len(WISHES)))
     rng.shuffle(wishes)
-    criteria = {rng.choice(_WISHED[WISHES[at][0]]): None for at in wishes}
+    criteria: dict[str, Text | None] = {rng.choice(_WISHED[WISHES[at][0]]): None for at in wishes}
     asked = rng.choice(("What does the customer want?", "What is wanted?", "What does the writer ask for?"))
     return ticket, Choice(type="choice", instructions=asked, criteria=criteria), wishes.index(ticket.wish)
 
@@ -127,5 +133,5 @@ def _score(rng: random.Random) -> tuple[Ticket, Question, int]:
         levels, right = _URGENCIES, ticket.urgency
         asked = rng.choice(("How urgent is it?", "How soon must it be answered?", "What is the urgency?"))
     assert len(levels) == len(MOODS) == len(URGENCIES)
-    criteria = [rng.choice(names) for names in levels]
+    criteria: list[Text] = [rng.choice(names) for names in levels]
     return ticket, Score(type="score", instructions=asked, criteria=criteria), right

@@ -55,7 +55,8 @@ TOPICS = (
     Topic("cancel", ("cancellation", "stop"), ("Ending a contract or an order", "The customer wants to end it."), (
         "I want to cancel my subscription.", "Please cancel my order of the {thing}.", "Please end my contract.",
         "I do not need the {thing} any more, please stop the order.", "Stop my subscription from {day} on.",
-        "How do I cancel my plan?", "I want to leave, please close my contract.", "Cancel the {thing} before you send it.",
+        "How do I cancel my plan?", "I want to leave, please close my contract.",
+        "Cancel the {thing} before you send it.",
     )),
     Topic("product", ("question", "information"), ("A question about a product", "Somebody asks about a product."), (
         "Does the {thing} come in blue?", "How long does the {thing} last?", "Is the {thing} made of wood?",
@@ -64,7 +65,8 @@ TOPICS = (
     )),
     Topic("app", ("website", "bug"), ("A fault of the app or the site", "The app does not work."), (
         "The app crashes when I open it.", "Your website shows an error.", "The search on your site finds nothing.",
-        "The app is very slow since {day}.", "The button for paying does nothing.", "After the update the app is empty.",
+        "The app is very slow since {day}.", "The button for paying does nothing.",
+        "After the update the app is empty.",
         "Your site does not load on my phone.", "The app stops after {n} seconds.",
     )),
     Topic("address", ("moving", "contact"), ("A change of name or address", "The customer has moved."), (
