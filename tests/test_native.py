@@ -19,7 +19,7 @@ from ramet.ops.head import cpu as head
 from ramet.ops.native import build, loader
 from ramet.ops.norm import cpu as norm
 from ramet.ops.norm import reference as norm_reference
-from ramet.round import Stream, Unit, pack
+from ramet.round import Stream, Unit, Units, pack
 from ramet.tree import Read, Segment, Tree
 
 CPU = torch.device("cpu")
@@ -45,7 +45,7 @@ def forgotten() -> Iterator[None]:
 def small_stream() -> Stream:
     segments = [Segment(np.zeros(200, np.int32)), *(Segment(np.zeros(n, np.int32), 0, 1, [Read([1])]) for n in (30, 7))]
     none = np.zeros(0, np.int32)
-    return pack([Unit(Tree.of(segments), none, 0, none)]).on(CPU)
+    return pack(Units.of([Unit(Tree.of(segments), none, 0, none)])).on(CPU)
 
 
 def check_all(stream: Stream) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from blocks_oracle import Blocks
 
 from ramet.bench.commit_curves import DATASETS, Curve, Dataset, fitted
 from ramet.bench.simulated import Decoder, Mode, Sequences
 from ramet.bench.simulated_loads import Trace, capacity, lengths, served, throughput
-from ramet.denoise.blocks import Blocks
 from ramet.denoise.elastic import Auto, Fixed
 from ramet.denoise.latency import Latency, Timing
 from ramet.tree import BoolArray

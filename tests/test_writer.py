@@ -137,11 +137,6 @@ def test_an_open_length_ends_where_the_model_does() -> None:
         assert len(engine.writer.generate(asked(read_only=True)).tokens) == 16
 
 
-def test_models_that_decide_alone_say_so() -> None:
-    with Engine.load(tiny.llama(), device="cpu", dtype="float32") as engine, pytest.raises(NotSupported):
-        _ = engine.writer
-
-
 @pytest.mark.parametrize(
     ("settings", "field", "message"),
     [({"canvas_length": 17}, "canvas_length", "16 rows"),

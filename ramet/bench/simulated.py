@@ -1,7 +1,7 @@
 """Simulated decoding: sequences that gain tokens by a commit curve, in rounds that take what a latency says.
 
-No model runs: every figure from here is of a simulation. What a sequence does in a step is what `denoise/blocks.py`
-does, in arrays of all sequences at once.
+No model runs: every figure from here is of a simulation. What a sequence does in a step is what
+`denoise/live_blocks.py` does, in arrays of all sequences at once.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from ramet.engine.staging import Layout, loose, outside
 from ramet.layers.decoder import Decoder
 from ramet.ops.native.pack import pack
 from ramet.ops.planning import Plans
-from ramet.round import Capacity, Round, Stream, Unit
+from ramet.round import Capacity, Round, Stream, Unit, Units
 from ramet.tree import IntArray, Read, Segment, Tree
 
 _LEAST_ROWS, _MOST_ROWS, _STEPS = 32, 256, 16  # rungs lie 32 to 256 rows apart, a 16th to a 32nd of themselves
@@ -69,10 +69,10 @@ class Graphs:
         use does so now."""
         layout = self._layouts[capacity]
         self._data.zero_()
-        self._model.hidden(layout.stream(self._data, self._rows), self._store, self._model.sample())
+        self._model.hidden(layout.stream(self._data, self._rows), self._store, self._model.kinds())
 
     def _warm_head(self) -> None:
-        packed = pack([Unit(Tree.of([Segment([0], reads=[Read([0, 1])])]))])
+        packed = pack(Units.of([Unit(Tree.of([Segment([0], reads=[Read([0, 1])])]))]))
         _, lists = self.plans(packed)
         layout = self._layouts[self._order[0]]
         spans, used = layout.places(behind := loose(packed, lists))

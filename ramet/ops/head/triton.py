@@ -20,6 +20,7 @@ from ramet.round import Capacity, Round, Stream
 from ramet.tree import IntArray
 
 draw = reference.draw  # plain torch everywhere
+sample = reference.sample
 
 
 def prepare(weight: torch.Tensor) -> Vocabulary:
