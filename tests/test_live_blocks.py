@@ -36,6 +36,7 @@ class Reply:
     place: int = -1
     told: list[int] = field(default_factory=list)
     logprobs: dict[int, float] = field(default_factory=dict)  # by position
+    streak: tuple[int, int] = (0, 0)  # a block, and rows of it that passed in a row
 
     def beginning(self) -> Beginning:
         start, n = self.alone.n_prefix, len(self.prompt)
@@ -129,6 +130,7 @@ def again(live: LiveBlocks, reply: Reply, mode: Mode) -> None:
     live.drop(reply.place)
     reply.place = live.add(beginning)
     reply.alone.rewind()
+    reply.streak = 0, 0
     start = reply.alone.n_context
     assert beginning.start == start
     known = np.concatenate((reply.prompt, reply.told))
@@ -203,7 +205,7 @@ def same_outcome(
     live: LiveBlocks, places: IntArray, taken: Taken, replies: list[Reply], alone: list[Chunk], outcome: Outcome
 ) -> None:
     ends, told = np.cumsum([len(chunk.read) for chunk in alone]), np.cumsum(taken.n_told)
-    passed: dict[int, list[list[bool]]] = {}
+    passed: dict[int, list[tuple[list[bool], int]]] = {}
     groups = live.group(places).tolist()
     for i, (reply, chunk) in enumerate(zip(replies, alone, strict=True)):
         of = slice(ends[i] - len(chunk.read), ends[i])
@@ -222,8 +224,18 @@ def same_outcome(
         assert live.groups[groups[i]] == reply.unmasking
         counts = reply.alone.counts(chunk)
         if counts.any():
-            passed.setdefault(groups[i], []).append(sure[counts].tolist())
-    assert {group: [each.tolist() for each in some] for group, some in taken.passed.items()} == passed
+            block = int(chunk.positions[chunk.read[counts][0]]) // chunk.block
+            streak = reply.streak[1] if reply.streak[0] == block else 0
+            passed.setdefault(groups[i], []).append((sure[counts].tolist(), streak))
+            reply.streak = block, streak + int(counts.sum()) if sure[counts].all() else 0
+    found_passed = {
+        group: [
+            (rows.tolist(), streak)
+            for rows, streak in zip(np.split(some.rows, np.cumsum(some.sizes)[:-1]), some.streaks.tolist(), strict=True)
+        ]
+        for group, some in taken.passed.items()
+    }
+    assert found_passed == passed
 
 
 def settled(reply: Reply, confidence: FloatArray, entropy: FloatArray) -> tuple[BoolArray, BoolArray]:

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from ramet.denoise.commits import Passed
 from ramet.denoise.draws import Draws
 from ramet.denoise.unmask import Unmasking
 from ramet.generation import Finish
@@ -81,7 +82,7 @@ class Taken:
     tokens: IntArray
     logprobs: FloatArray
     finish: np.ndarray[tuple[int], np.dtype[np.int8]]
-    passed: Mapping[int, list[BoolArray]] = field(default_factory=dict)
+    passed: Mapping[int, Passed] = field(default_factory=dict)
 
 
 class Live(Protocol):

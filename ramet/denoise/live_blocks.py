@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ramet.denoise.asked import Asked, grown
+from ramet.denoise.commits import Passed
 from ramet.denoise.live import GOES_ON, Beginning, Chunks, Mode, Taken
 from ramet.denoise.noise import uniforms
 from ramet.denoise.ragged import before, owners, ranges
@@ -51,6 +52,7 @@ class LiveBlocks:
         self._n_open = np.zeros(0, np.int32)  # live blocks
         self._steps = np.zeros((0, 2), np.int32)  # that each live block has taken part in
         self._group = np.zeros(0, np.int32)
+        self._streaks = np.zeros((0, 2), np.int32)  # rows that passed in a row (Passed), and their block's start
         # of the cells of _live of a place: where in its two blocks
         self._offsets = np.arange(2 * block).reshape(2, 1, block).repeat(2, 1).ravel()
         self._is_masked = (np.zeros((2, 2, block), np.bool_) | (np.arange(2) == _MASKED)[:, None]).ravel()
@@ -70,7 +72,7 @@ class LiveBlocks:
         known[:n] = beginning.known
         self._start[place], self._steps[place] = beginning.start, 0
         n_open = self._n_open[place] = 2 if n > block else 1
-        self._group[place] = self._unmaskings.number(beginning.unmasking)
+        self._group[place], self._streaks[place] = self._unmaskings.number(beginning.unmasking), 0
         self._tokens[place] = self._mask
         self._tokens[place, known] = beginning.tokens[beginning.known]
         if beginning.logprobs is not None:
@@ -141,7 +143,7 @@ class LiveBlocks:
         """Places as many as Asked has."""
         more = len(self._asked) - len(self._start)
         if more:
-            for name in ("_live", "_tokens", "_logprobs", "_start", "_n_open", "_steps", "_group"):
+            for name in ("_live", "_tokens", "_logprobs", "_start", "_n_open", "_steps", "_group", "_streaks"):
                 setattr(self, name, grown(getattr(self, name), more))
 
     def _n_next(self, places: IntArray, wanted: BoolArray) -> IntArray:
@@ -285,7 +287,7 @@ class LiveBlocks:
         self._steps[chunks.places, first // self._block] += 1
         self._steps[chunks.places[chunks.n_segments == 2], 1] += 1
 
-    def _shown(self, places: IntArray, owner: Ints, offsets: IntArray, passed: BoolArray) -> dict[int, list[BoolArray]]:
+    def _shown(self, places: IntArray, owner: Ints, offsets: IntArray, passed: BoolArray) -> dict[int, Passed]:
         """By group, of each reply the rows that tell how fast replies come: not those behind the reply's end, nor those
         ahead, in the block behind one that is not decided."""
         telling = offsets < (self._asked.end[places] - self._start[places])[owner]
@@ -295,11 +297,22 @@ class LiveBlocks:
             telling &= offsets // self._block == (lowest // self._block)[owner]
         sizes = np.bincount(owner[telling], minlength=len(places))
         some = np.flatnonzero(sizes)
-        passed, ends = passed[telling], np.cumsum(sizes[some]).tolist()
-        found: dict[int, list[BoolArray]] = {}
-        for group, start, end in zip(self._group[places[some]].tolist(), [0, *ends], ends, strict=False):
-            found.setdefault(group, []).append(passed[start:end])
-        return found
+        if not len(some):
+            return {}
+        passed, sizes, begins = passed[telling], sizes[some], before(sizes[some])
+        all_passed = np.logical_and.reduceat(passed, begins)
+        streaks = self._streaked(places[some], offsets[telling][begins], sizes, all_passed)
+        groups = self._group[places[some]]
+        shown = Passed(passed, sizes, streaks)
+        return {group: shown.of(groups == group) for group in np.unique(groups).tolist()}
+
+    def _streaked(self, places: IntArray, offsets: IntArray, sizes: Ints, passed: BoolArray) -> IntArray:
+        """[N] rows that had passed in a row before a step of so many, the first at `offsets`, and that did or not."""
+        starts = self._start[places] + offsets // self._block * self._block
+        had, own = self._streaks[places].T
+        streaks: IntArray = np.where(own == starts, had, 0).astype(np.int32)
+        self._streaks[places] = np.stack((np.where(passed, streaks + sizes, 0), starts), 1)
+        return streaks
 
     def _gap(self, places: IntArray) -> Ints:
         """[N] where in its live blocks the first is that is not known."""
@@ -308,7 +321,7 @@ class LiveBlocks:
         found: Ints = np.where(masked[np.arange(len(places)), first], first, self._n_open[places] * self._block)
         return found
 
-    def _tell(self, places: IntArray, gap: Ints, shown: dict[int, list[BoolArray]]) -> Taken:
+    def _tell(self, places: IntArray, gap: Ints, shown: dict[int, Passed]) -> Taken:
         """What has become known without a gap, and whether that was all."""
         asked, start = self._asked, self._start[places]
         told = asked.told[places]

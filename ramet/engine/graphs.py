@@ -91,11 +91,12 @@ class Graphs:
             sampling = Sampling(temperatures, uniforms, top_p, np.full(n, top_k, np.int32))
             self._model.sample(hidden, torch.zeros(n, dtype=torch.int32, device=hidden.device), sampling)
 
-    def record(self) -> None:
-        """Record the passes that decisions need, the largest first, so that the others find room in its memory."""
+    def record(self, *, every: bool = False) -> None:
+        """Record the passes that decisions need, or every one, the largest first, so that the others find room in its
+        memory."""
         from ramet.ops.kernels.triton import compile_ahead  # where there is a GPU alone
 
-        order = sorted({min(capacities(rows)) for rows in self._rungs}, reverse=True)
+        order = sorted(self._layouts if every else {min(capacities(rows)) for rows in self._rungs}, reverse=True)
         passes = [partial(self.warm, capacity) for capacity in order]
         compile_ahead([*passes, self._warm_head, self._warm_draws], self._model.device)
         for run in (passes[0], passes[-1], self._warm_head, self._warm_draws):
