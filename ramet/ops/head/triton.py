@@ -185,10 +185,8 @@ def choose_tile(n_rows: int, dtype: torch.dtype, capability: tuple[int, int], *,
         return Tile(16, 32, 4, 2)
     if capability[0] == 10:
         return Tile(128, 64, 8, 3)
-    if capability[0] != 9 or not described:
+    if capability[0] != 9 or not described or n_rows <= 64:
         return Tile(64, 64, 4, 4)
-    if n_rows <= 64:
-        return Tile(64, 128, 4, 4, flat=1)
     if 4 * triton.cdiv(n_rows, 128) <= 7 * triton.cdiv(n_rows, 256):
         return Tile(128, 64, 8, 3)
     return Tile(256, 64, 8, 4) if n_rows <= 4096 else Tile(256, 64, 8, 3, flat=1)
