@@ -48,8 +48,8 @@ _SHARES = {"grid": 0.3, "loads": 0.4, "trace": 0.2}  # of the budget
 @dataclass(frozen=True, slots=True)
 class Work:
     """batches: replies at once. datasets: of commit curves, simulated; `some` of them at `some_batches` by the engine.
-    n_prompt: tokens of a prompt, at least. budget_s: of what the engine runs. n_steps, trace_s: of what is simulated, by
-    `workers` processes."""
+    n_prompt: tokens of a prompt, at least. budget_s: of what the engine runs. n_steps, trace_s: of what is simulated,
+    by `workers` processes."""
 
     batches: Sequence[int]
     datasets: Sequence[Dataset] = DATASETS
