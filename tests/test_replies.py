@@ -178,7 +178,7 @@ def test_sizes_that_follow_what_rounds_take(tmp_path: Path) -> None:
         found = together(engine, [asked(p, max_tokens=40) for p in prompts(engine, [9] * 8)])
         assert all(reply.finish for reply in found)
         assert 2 <= engine.stats()["chunk_size"] <= BLOCK
-    with loaded(chunk_tiers="1:8,4:2") as engine:
+    with loaded(chunk_size="auto", chunk_tiers="1:8,4:2") as engine:
         assert together(engine, [asked(p) for p in prompts(engine, [9] * 8)])
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from decoders import decoder
+from draws import JUST_BELOW_1, random_sampling, same, sampling
 
 from ramet.ops import native
 from ramet.ops.head import cpu, reference
@@ -15,7 +17,6 @@ from ramet.ops.head.reference import Sampled, Vocabulary
 from ramet.tree import Sampling
 
 DTYPES = [torch.float32, torch.bfloat16]
-JUST_BELOW_1 = np.float32(1 - 2.0**-24)
 
 
 @pytest.fixture(params=["compiled", "plain"], autouse=True)
@@ -33,18 +34,6 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     torch.set_num_threads(before)
 
 
-def sampling(n: int, temperature: Any = 0.0, uniform: Any = 0.5, top_k: Any = 0, top_p: Any = 1.0) -> Sampling:
-    """Of n rows, each value theirs or one for all."""
-    values = [np.broadcast_to(np.float32(x), n).copy() for x in (temperature, uniform, top_p)]
-    return Sampling(*values, np.broadcast_to(np.int32(top_k), n).copy())
-
-
-def random_sampling(rng: np.random.Generator, n: int) -> Sampling:
-    return sampling(
-        n, rng.choice([0, 0.3, 1, 2], n), rng.random(n), rng.choice([0, 0, 3, 50], n), rng.choice([1, 1, 0.3, 0.9], n)
-    )
-
-
 def as_vocabulary(logits: torch.Tensor) -> tuple[torch.Tensor, Vocabulary]:
     """Hidden states [N, N] and a vocabulary whose products are these logits [N, V]."""
     return torch.eye(len(logits)), cpu.prepare(logits.T.contiguous())
@@ -57,10 +46,6 @@ def drawn(logits: torch.Tensor, how: Sampling, **options: Any) -> Sampled:
     found, wanted = (m.sample(hidden, rows, vocabulary, how, **options) for m in (cpu, reference))
     assert torch.equal(found.tokens, wanted.tokens)
     return found
-
-
-def same(a: Sampled, b: Sampled, rows: Any = slice(None)) -> bool:
-    return all(torch.equal(getattr(a, f), getattr(b, f)[rows]) for f in ("tokens", "logprobs", "entropy"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -158,13 +143,13 @@ def test_chi_square_of_random_draws() -> None:
     assert 20 < chi < 90  # 49 degrees of freedom
 
 
-def test_least_parts_of_a_vocabulary_are_the_likeliest() -> None:
-    logits = torch.randn(5, 700)
+def test_the_least_part_of_a_vocabulary_are_the_likeliest() -> None:
+    logits = torch.randn(5, 2000)
     logits[:, 600] = logits[:, 300] = 9.0
-    for how in (sampling(5, 1.0, 0.3, 1), sampling(5, 1.0, JUST_BELOW_1, 0, 1e-6), sampling(5, 1.0, 0.9, 0, 0.0)):
-        found = drawn(logits, how)
-        wanted = 300 if how.top_k[0] == 0 else {300, 600}
-        assert set(found.tokens.tolist()) <= ({wanted} if isinstance(wanted, int) else wanted)
+    for how in (sampling(5, 1.0, 0.3, 1), sampling(5, 1.0, 0.3, 0, 1e-6), sampling(5, 1.0, 0.3, 3, 0.0)):
+        assert drawn(logits, how).tokens.tolist() == [300] * 5
+        how.uniforms[:] = JUST_BELOW_1
+        assert drawn(logits, how).tokens.tolist() == [600] * 5
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -193,6 +178,17 @@ def test_nan_spoils_its_row_alone() -> None:
     assert torch.equal(found.entropy.isnan(), spoilt)
     assert torch.equal(found.tokens[~spoilt], whole.tokens[~spoilt])
     assert bool(((found.tokens > 0) & (found.tokens < 500)).all())
+
+
+def test_a_decoder_draws_from_its_own_head() -> None:
+    model = decoder("gemma3")
+    hidden, rows = torch.randn(4, model.shape.hidden_size), torch.tensor([3, 0, 3])
+    how = sampling(3, [0, 1, 0], [0.5, 0.9, 0.1])
+    found = model.sample(hidden, rows, how, 7)
+    logits = reference.capped(hidden[rows] @ model.head.weight.T, model.shape.softcap)
+    tokens, logprobs, _ = reference.sampled(logits, how, 7)
+    assert torch.equal(found.tokens, tokens)
+    torch.testing.assert_close(found.logprobs, logprobs)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

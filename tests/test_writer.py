@@ -8,11 +8,10 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-import tiny
 from numpy.random import default_rng
 
 from ramet.engine.engine import Engine
-from ramet.errors import InvalidRequest, NotSupported, RequestTooLong
+from ramet.errors import InvalidRequest, RequestTooLong
 from ramet.generation import Generation, GenerationRequest, Piece
 from tests import diffusion_gemma_oracle as oracle
 

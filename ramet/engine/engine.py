@@ -38,6 +38,7 @@ from ramet.engine.load import (
     sampled_of,
     shape_of,
 )
+from ramet.engine.mail import Mail
 from ramet.engine.rehearsal import Rehearsal
 from ramet.engine.replies import Replies
 from ramet.engine.reply import Reply
@@ -99,6 +100,7 @@ class Engine:
         self._runner = runner_for(model, self._cache.store, settings)
         self._max_length = settings.max_model_len or self.shape.max_positions
         self.replies: Replies | None = None
+        self._mail = Mail()
         self._writer: Writer | None = None
         self.latency: Latency | None = None  # how long rounds take, where chunks are chosen by it
         self._drift: Drift | None = None
@@ -110,7 +112,7 @@ class Engine:
             self._writer = ReplyWriter(
                 conversation, self._longest_reply(), masking=masking, vocab_size=self.shape.vocab_size,
                 eos=masking.eos if masking else frozenset(conversation.tokenizer.eos), sampled=sampled or Sampled(),
-                settings=settings, begin=self._begin_reply,
+                settings=settings, begin=self._begin_reply, mail=self._mail,
             )  # fmt: skip
             if masking is not None and settings.mode == "chunk":
                 self._choose_sizes(masking)
@@ -470,7 +472,9 @@ class Engine:
             else:
                 self._proceed(job, job.course)
         if self.replies is not None:
-            for reply in self.replies.commit(batch.replies, landed.drawn):
+            ended = self.replies.commit(batch.replies, landed.drawn)
+            self._mail.send()
+            for reply in ended:
                 self._finish(reply, reply.n_cached or 0)
             self._observe(batch, landed.seconds)
 

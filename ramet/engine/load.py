@@ -35,7 +35,6 @@ from ramet.ops.gated_delta import cpu as gated_delta
 from ramet.ops.native import library
 from ramet.weights import Checkpoint, load, open_checkpoint
 
-
 _OF_MASKS = {"block_size": None, "mode": "chunk", "chunk_size": "auto", "chunk_tiers": None, "ahead": False}
 
 
@@ -124,7 +123,7 @@ def runner_for(model: Decoder, store: Store, settings: EngineSettings) -> Runner
         return Runner(model, store)
     try:
         graphs = Graphs(model, store, settings.max_round_tokens)
-        graphs.record()
+        graphs.record(every=settings.block_size is not None)  # chunks of masks are read at most of their rows
     except torch.OutOfMemoryError as error:
         raise CheckpointError(
             f"no room on {model.device} for the passes of rounds of {settings.max_round_tokens} tokens: {error}; "

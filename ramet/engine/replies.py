@@ -6,7 +6,7 @@ import sys
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ramet.cache.tables import Tables
 from ramet.denoise.commits import Commits
 from ramet.denoise.elastic import ChunkSizes, Demand, Fixed
 from ramet.denoise.live import Chunks, Live
+from ramet.denoise.unmask import Unmasking
 from ramet.engine.reply import Reply
 from ramet.round import Unit, Units
 from ramet.tree import WHOLE, FloatArray, IntArray, Segment, Tree
@@ -95,7 +96,7 @@ class Replies:
         self._waiting: deque[Reply] = deque()
         self._begun: list[Reply] = []  # whose prompts are on their way into pages
         self._lives: dict[int, Reply] = {}  # by place, in the order in which they came
-        self._commits: dict[int, Commits] = {}  # by group
+        self._commits: dict[Unmasking, Commits] = {}
         self._spare = np.full(0, -1, np.int32)  # [P] slots for the next recurrent state of a live reply
         self._states = np.full(0, -1, np.int32)  # [P] slots of their present ones
         self._crowded = False  # pages ran out, and none has ended since
@@ -268,9 +269,8 @@ class Replies:
 
     def _begin(self, reply: Reply) -> bool:
         """With what the index holds of its prompt. False where there are no slots for its states."""
-        if self._pages.recurrent and self.n_states:
-            if self.n_states + STATES_A_REPLY + self._n_others > self._pages.n_states:
-                return False
+        if self.n_states and self.n_states + STATES_A_REPLY + self._n_others > self._pages.n_states:
+            return False
         reply.path = self._pages.match(reply.keys)
         if reply.n_cached is None:
             reply.n_cached = reply.path.length
@@ -375,7 +375,9 @@ class Replies:
         return self.sizes.choose(demands, n_other)
 
     def _estimator(self, group: int) -> Commits:
-        return self._commits.setdefault(group, Commits(max(2, self._block)))
+        """Of those whose thresholds differ by less than a hundredth there is one."""
+        own = self.live.groups[group]
+        return self._commits.setdefault(replace(own, threshold=round(own.threshold, 2)), Commits(max(2, self._block)))
 
     def _made(self, places: IntArray, chunks: Chunks, slots: IntArray) -> Step:
         recurrent = self._pages.recurrent

@@ -19,6 +19,7 @@ from ramet.denoise.noise import Noise
 from ramet.denoise.settings import Denoising
 from ramet.denoise.unmask import Unmasking
 from ramet.engine.course import Course
+from ramet.engine.mail import Inbox, Mail
 from ramet.engine.reply import Reply, positions
 from ramet.engine.scheduler import Job
 from ramet.engine.settings import EngineSettings
@@ -64,13 +65,14 @@ class Writer(ABC):
     async def stream(self, request: GenerationRequest) -> AsyncGenerator[Piece, None]:
         """Each piece as soon as it is known. Raises before the first what can be known before any work; closing the
         iterator cancels the work."""
-        loop, arrived = asyncio.get_running_loop(), asyncio.Queue[Piece | None]()
+        loop, arrived = asyncio.get_running_loop(), Inbox()
 
-        def hand(piece: Piece | None) -> None:
-            loop.call_soon_threadsafe(arrived.put_nowait, piece)
+        def end(_: Future[int]) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(arrived.put_nowait, None)
 
-        future, n_cached = self._start(request, hand)
-        future.add_done_callback(lambda _: None if loop.is_closed() else hand(None))
+        future, n_cached = self._start(request, lambda piece: self._post(loop, arrived, piece))
+        future.add_done_callback(end)
         try:
             is_last = False
             while not is_last and (piece := await arrived.get()) is not None:
@@ -90,6 +92,10 @@ class Writer(ABC):
     @abstractmethod
     def _start(self, request: GenerationRequest, on_piece: OnPiece) -> tuple[Future[int], Callable[[], int]]:
         """Begin; how many of the prompt's tokens were not computed again is known once there is a piece."""
+
+    def _post(self, loop: asyncio.AbstractEventLoop, inbox: Inbox, piece: Piece) -> None:
+        """By the engine's thread, before the future is done."""
+        loop.call_soon_threadsafe(inbox.put_nowait, piece)
 
     def _room(self, request: GenerationRequest, most: int) -> int:
         """Tokens of a reply, `most` at most where the request leaves their number open. Raises RequestTooLong."""
@@ -151,16 +157,16 @@ class ReplyWriter(Writer):
     """Of a model that fills in masks, or writes token by token: a reply goes on beside all others.
 
     masking: of the former; eos: ids that end a reply; sampled: how the model draws unless told. `begin` hands a reply
-    to the engine.
+    to the engine, which sends the `mail` when it has told of a round.
     """
 
     def __init__(
         self, conversation: Conversation, max_length: int, *, masking: Masking | None, eos: frozenset[int],
-        vocab_size: int, sampled: Sampled, settings: EngineSettings, begin: Callable[[Reply], None],
+        vocab_size: int, sampled: Sampled, settings: EngineSettings, begin: Callable[[Reply], None], mail: Mail,
     ) -> None:  # fmt: skip
         super().__init__(conversation, max_length)
         self._masking, self._eos, self._vocab_size, self._sampled = masking, eos, vocab_size, sampled
-        self._settings, self._begin = settings, begin
+        self._settings, self._begin, self._mail = settings, begin, mail
 
     @property
     def kind(self) -> Kind:
@@ -175,6 +181,9 @@ class ReplyWriter(Writer):
         reply = self._reply(request, on_piece)
         self._begin(reply)
         return reply.future, lambda: reply.n_cached or 0
+
+    def _post(self, loop: asyncio.AbstractEventLoop, inbox: Inbox, piece: Piece) -> None:
+        self._mail.post(loop, inbox, piece)
 
     def _reply(self, request: GenerationRequest, on_piece: OnPiece | None) -> Reply:
         _check(request, self.kind, self._vocab_size)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from ramet.ops.head import reference
-from ramet.ops.head.reference import Sampled, Vocabulary, capped, is_cut, part_of, sampled
+from ramet.ops.head.reference import Sampled, Vocabulary, capped, is_cut, part_of, redrawn, sampled
 from ramet.ops.linear.reference import PlainLinear
 from ramet.ops.linear.tiles import TiledLinear
 from ramet.ops.native import Library, library, pointer
@@ -102,8 +102,9 @@ def _redraw(
         int(hidden.dtype == torch.bfloat16), torch.get_num_threads(),
     )  # fmt: skip
     for row, i in zip(logits, which.tolist(), strict=True):
-        token, logprob, _ = sampled(row[None], part_of(sampling, slice(i, i + 1)), excluded)
-        made.tokens[i], made.logprobs[i] = token[0], logprob[0]
+        token, below = redrawn(row[None], part_of(sampling, slice(i, i + 1)), excluded)
+        made.tokens[i] = token[0]
+        made.logprobs[i] += below[0]
 
 
 def columns(

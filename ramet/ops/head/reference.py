@@ -12,6 +12,7 @@ from ramet.round import Stream
 from ramet.tree import Sampling
 
 _ROWS, _ENTRIES = 64, 8192  # of a product with the vocabulary, whose results are held for all entries
+_FEW = 1024  # of the largest, which are quicker to find than all are to sort
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,9 +108,9 @@ def sampled(logits: torch.Tensor, sampling: Sampling, excluded: int) -> tuple[to
     top, tokens = logits.max(-1)
     warm = np.flatnonzero(sampling.temperatures > 0)
     if len(warm):
-        which = torch.from_numpy(warm).to(logits.device)
+        which = torch.from_numpy(warm).to(logits.device, non_blocking=True)
         tokens[which] = drawn(logits[which], part_of(sampling, warm))
-    tokens[tokens == excluded] = 0 if excluded else 1  # of rows with NaN
+    tokens = tokens.masked_fill(tokens == excluded, int(excluded == 0))  # of rows with NaN
     shifted = logits - top[:, None]
     weights = shifted.exp()
     total = weights.sum(-1)
@@ -117,34 +118,53 @@ def sampled(logits: torch.Tensor, sampling: Sampling, excluded: int) -> tuple[to
     return tokens, shifted.gather(1, tokens[:, None])[:, 0] - total.log(), entropy
 
 
+def redrawn(logits: torch.Tensor, sampling: Sampling, excluded: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of logits [N, V], in which the excluded id's are overwritten, what is drawn [N], as by `drawn`, and how far its
+    logit lies below the largest [N]. A row's bits depend on its logits alone."""
+    if 0 <= excluded < logits.shape[1]:
+        logits[:, excluded] = float("-inf")
+    tokens = drawn(logits, sampling)
+    tokens = tokens.masked_fill(tokens == excluded, int(excluded == 0))  # of rows with NaN
+    return tokens, logits.gather(1, tokens[:, None])[:, 0] - logits.max(-1).values
+
+
 def drawn(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     """Of logits [N, V], with temperatures above 0: the first id [N] whose cumulative probability, in the order of ids,
-    exceeds the row's uniform, of softmax(logits / temperature) cut to the top_k likeliest (and those that equal the
-    last of these), and then to the likeliest that make up top_p, one at least; of equal ones the lower ids first.
+    exceeds the row's uniform, of softmax(logits / temperature) cut to the top_k likeliest, and then to the likeliest
+    that make up top_p, one at least. What equals the last of these is kept too.
 
     Probabilities are whole numbers of 2^-40 of the largest, so that sums have the same bits in any order.
     """
-    device, n_entries = logits.device, logits.shape[1]
-    temperatures, uniforms, top_p = (
-        torch.from_numpy(x).to(device).double()[:, None]
-        for x in (sampling.temperatures, sampling.uniforms, sampling.top_p)
-    )
+    temperatures, uniforms = (_beside(logits, x).double() for x in (sampling.temperatures, sampling.uniforms))
     shifted = logits.double() - logits.max(-1, keepdim=True).values
     weights = ((shifted / temperatures).exp() * 2.0**40).round().nan_to_num(0.0).long()
-    cut_k, cut_p = sampling.top_k > 0, sampling.top_p < 1
-    if (cut_k | cut_p).any():
-        order = logits.sort(dim=-1, descending=True, stable=True)
-        top_k = np.where(cut_k, np.minimum(sampling.top_k, n_entries), n_entries) - 1
-        last = order.values.gather(1, torch.from_numpy(top_k.astype(np.int64)).to(device)[:, None])
-        weights = weights.masked_fill(logits < last, 0)
-        ordered = weights.gather(1, order.indices)
-        before = ordered.cumsum(-1) - ordered
-        beyond = (before.double() >= top_p * ordered.sum(-1, keepdim=True)) & (top_p < 1)
-        beyond[:, 0] = False
-        weights = weights.masked_fill(torch.empty_like(beyond).scatter_(1, order.indices, beyond), 0)
+    if is_cut(sampling).any():
+        weights = _cut(logits, weights, sampling)
     cumulative = weights.cumsum(-1)
     passed = cumulative.double() > uniforms * cumulative[:, -1:]
     return passed.to(torch.int8).argmax(-1)
+
+
+def _cut(logits: torch.Tensor, weights: torch.Tensor, sampling: Sampling) -> torch.Tensor:
+    """The weights [N, V] without those of ids that are not among the likeliest."""
+    n_entries = logits.shape[1]
+    top_k = np.where(sampling.top_k > 0, sampling.top_k, n_entries).clip(max=n_entries).astype(np.int64)
+    n = int(top_k.max())
+    values, ids = logits.topk(n) if n <= _FEW else logits.sort(dim=-1, descending=True)
+    last = values.gather(1, _beside(logits, top_k - 1))
+    weights = weights.masked_fill(logits < last, 0)
+    if (sampling.top_p < 1).any():
+        ordered = weights.gather(1, ids)
+        top_p = _beside(logits, sampling.top_p).double()
+        within = (ordered.cumsum(-1) - ordered).double() < top_p * weights.sum(-1, keepdim=True)
+        n_within = within.sum(-1, keepdim=True).clamp(min=1)
+        weights = weights.masked_fill(logits < values.gather(1, n_within - 1), 0)
+    return weights
+
+
+def _beside(logits: torch.Tensor, numbers: npt.NDArray[np.generic]) -> torch.Tensor:
+    """[N, 1] where the logits are."""
+    return torch.from_numpy(numbers).to(logits.device, non_blocking=True)[:, None]
 
 
 def is_cut(sampling: Sampling) -> npt.NDArray[np.bool_]:

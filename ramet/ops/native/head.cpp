@@ -53,7 +53,9 @@ INLINE Vec scale_logits(const float* logits, int n, int excluded, float softcap,
 }
 
 // The sum of a row's `lanes` sums.
-INLINE float joined(const float* sums, int r, int lanes) { return lanes == 1 ? sums[r] : sum(load(sums + (ptrdiff_t)r * kLanes)); }
+INLINE float joined(const float* sums, int r, int lanes) {
+    return lanes == 1 ? sums[r] : sum(load(sums + (ptrdiff_t)r * kLanes));
+}
 
 // What is multiplied: packed rows, `row` elements apart or, by_units, in vectors; and the weight as it lies.
 template <class E, class S>
@@ -143,7 +145,7 @@ class Draws {
         const float* scales;  // [wide] one over the temperature, 0 where the likeliest is wanted
         bool warm;            // whether any is not
         Seen* seen;           // [chunks][n_rows]
-        float *tops, *sums;   // [blocks][wide] of the rows with a scale: the maximum, and the sum of 2^((logit - it) * scale)
+        float *tops, *sums;   // [blocks][wide] of the rows with a scale: a logit, and the sum of 2^((logits - it) * scale)
     };
 
     static size_t room(int wide, int lanes) { return (size_t)wide * (2 * lanes + 2) * sizeof(float); }
@@ -163,7 +165,7 @@ class Draws {
         float scaled[kBlock];
         const Vec best = scale_logits(logits, n, given_.excluded - first, given_.softcap, scaled);
         float &top = tops_[r], *sums = sums_ + (ptrdiff_t)r * kLanes, *tilts = tilts_ + (ptrdiff_t)r * kLanes;
-        Vec total = load(sums), tilt = load(tilts);
+        Vec total = load(sums), tilt = load(tilts), own{};
         if (any_above(best, top)) {
             const float risen = largest(best);
             const Vec by = splat(top - risen), factor = exp2(by);
@@ -174,12 +176,12 @@ class Draws {
         }
         for (int j = 0; j < kBlock; j += kLanes) {
             const Vec x = load(scaled + j) - top, e = exp2(x);
-            total += e;
+            own += e;
             tilt = fma(e, x, tilt);
         }
-        store(sums, total);
+        store(sums, total + own);
         store(tilts, tilt);
-        if (given_.warm) add_warm(scaled, best, first / kBlock, r);
+        if (given_.warm && given_.scales[r] > 0.0f) add_warm(scaled, best, top, own, first / kBlock, r);
     }
 
     INLINE void add_lanes(float* logits, int row, int n, int first, int r) {
@@ -196,18 +198,17 @@ class Draws {
             best = above ? x : best;
         }
         const Vec by = top - best, factor = exp2(by);
-        Vec total = load(sums_ + r), tilt = (load(tilts_ + r) + by * total) * factor;
-        total *= factor;
+        Vec total = load(sums_ + r), tilt = (load(tilts_ + r) + by * total) * factor, own{};
         for (int i = 0; i < n; ++i) {
             const Vec x = load(logits + i * row) - best, e = exp2(x);
-            total += e;
+            own += e;
             tilt = fma(e, x, tilt);
         }
         std::memcpy(ids_ + r, &ids, sizeof ids);
         store(tops_ + r, best);
-        store(sums_ + r, total);
+        store(sums_ + r, total * factor + own);
         store(tilts_ + r, tilt);
-        if (given_.warm) add_warm_lanes(logits, row, n, first / kBlock, r);
+        if (given_.warm) add_warm_lanes(logits, row, n, best, own, first / kBlock, r);
     }
 
     void finish(int chunk, int n_rows) {
@@ -217,24 +218,30 @@ class Draws {
     }
 
   private:
-    INLINE void add_warm(const float* scaled, Vec best, int block, int r) {
-        const float scale = given_.scales[r], own = largest(best);
-        Vec total{};
-        if (scale > 0.0f)
-            for (int j = 0; j < kBlock; j += kLanes) total += exp2((load(scaled + j) - own) * scale);
-        given_.tops[(ptrdiff_t)block * wide_ + r] = own;
-        given_.sums[(ptrdiff_t)block * wide_ + r] = sum(total);
+    // At temperature 1 a block's sum, below the top so far, is there already.
+    INLINE void add_warm(const float* scaled, Vec best, float top, Vec own, int block, int r) {
+        const float scale = given_.scales[r];
+        if (scale != 1.0f) {
+            top = largest(best);
+            own = Vec{};
+            for (int j = 0; j < kBlock; j += kLanes) own += exp2((load(scaled + j) - top) * scale);
+        }
+        given_.tops[(ptrdiff_t)block * wide_ + r] = top;
+        given_.sums[(ptrdiff_t)block * wide_ + r] = sum(own);
     }
 
-    INLINE void add_warm_lanes(const float* scaled, int row, int n, int block, int r) {
+    INLINE void add_warm_lanes(const float* scaled, int row, int n, Vec top, Vec own, int block, int r) {
         const Vec scale = load(given_.scales + r);
-        Vec own = splat(kLowest), total{};
-        if (any_above(scale, 0.0f)) {
-            for (int i = 0; i < n; ++i) own = max(load(scaled + i * row), own);
-            for (int i = 0; i < n; ++i) total += exp2((load(scaled + i * row) - own) * scale);
+        const IVec tempered = (scale > 0.0f) & (scale != 1.0f);
+        if (any_above(tempered ? splat(1.0f) : Vec{}, 0.0f)) {
+            Vec best = splat(kLowest), total{};
+            for (int i = 0; i < n; ++i) best = max(load(scaled + i * row), best);
+            for (int i = 0; i < n; ++i) total += exp2((load(scaled + i * row) - best) * scale);
+            top = tempered ? best : top;
+            own = tempered ? total : own;
         }
-        store(given_.tops + (ptrdiff_t)block * wide_ + r, own);
-        store(given_.sums + (ptrdiff_t)block * wide_ + r, total);
+        store(given_.tops + (ptrdiff_t)block * wide_ + r, top);
+        store(given_.sums + (ptrdiff_t)block * wide_ + r, own);
     }
 
     const Given given_;
@@ -282,7 +289,8 @@ void walk_chunk(const Operands<E, S>& of, const typename State::Given& given, in
             const S* rows[kLanes];
             int n_own = std::clamp(n - j, 0, kLanes);
             for (int i = 0; i < n_own; ++i) rows[i] = of.weight + (int64_t)(v + j + i) * of.row_width;
-            pack_columns<E, S>(rows, n_own, of.row_width, packed + (ptrdiff_t)j * of.width, kAhead * (ptrdiff_t)of.row_width);
+            pack_columns<E, S>(rows, n_own, of.row_width, packed + (ptrdiff_t)j * of.width,
+                               kAhead * (ptrdiff_t)of.row_width);
         }
         for (int r = 0; r < of.n_rows; r += step) {
             int n_own = std::min(step, of.n_rows - r);
@@ -334,7 +342,8 @@ void walk(const Operands<E, S>& of, const typename State::Given& given, int n_th
     }
 }
 
-// `units`: whether the matrix units may take vectors of rows, where there are any. With room for `further` bytes in `memory`.
+// `units`: whether the matrix units may take vectors of rows, where there are any. `memory` has room for `further` bytes
+// besides.
 template <class E, class S>
 Operands<E, S> packed(const S* hidden, const S* weight, int n_rows, int row_width, int n_entries, bool units,
                       size_t further, Memory& memory) {
@@ -394,8 +403,10 @@ struct Whole {
     double sum = 0, tilt = 0;
 
     Whole(const Seen* seen, int n_chunks, int n_rows) {
-        for (int c = 0; c < n_chunks; ++c)
-            if (seen[(ptrdiff_t)c * n_rows].top > top) top = seen[(ptrdiff_t)c * n_rows].top, id = seen[(ptrdiff_t)c * n_rows].id;
+        for (int c = 0; c < n_chunks; ++c) {
+            const Seen& own = seen[(ptrdiff_t)c * n_rows];
+            if (own.top > top) top = own.top, id = own.id;
+        }
         for (int c = 0; c < n_chunks; ++c) {
             const Seen& own = seen[(ptrdiff_t)c * n_rows];
             const double by = (double)own.top - top, factor = std::exp2(by);
@@ -445,7 +456,8 @@ Drawn draw(const S* row, const S* weight, int width, int n_entries, int excluded
     const int first = found * kBlock;
     const float own_top = tops[(ptrdiff_t)found * wide];
     const double rest = (uniform * total - before) / std::exp2((own_top - top) * scale);
-    return draw_within(row, weight, width, first, std::min(kBlock, n_entries - first), excluded, softcap, own_top, scale, rest);
+    return draw_within(row, weight, width, first, std::min(kBlock, n_entries - first), excluded, softcap, own_top, scale,
+                       rest);
 }
 
 template <class E, class S>
@@ -478,7 +490,8 @@ void sample(const S* hidden, const S* weight, int n_rows, int width, int n_entri
 }
 
 template <class E, class S>
-void logits(const S* hidden, const S* weight, int n_rows, int width, int n_entries, float softcap, float* out, int n_threads) {
+void logits(const S* hidden, const S* weight, int n_rows, int width, int n_entries, float softcap, float* out,
+            int n_threads) {
     static thread_local Memory shared;
     const auto of = packed<E, S>(hidden, weight, n_rows, width, n_entries, false, 0, shared);
     walk<Written>(of, Written::Given{softcap, n_entries, out}, n_threads);
