@@ -12,7 +12,7 @@ from ramet.cli import options
 from ramet.cli.bench_reads import Numbers
 from ramet.cli.bench_watch import drawer, json_option, printed, repeats_option, watched
 
-SHAPES = ("sdar-8b", "sdar-1.7b", "llada2-mini", "sdar-tiny")
+SHAPES = ("sdar-8b", "sdar-1.7b", "llada2-mini", "sdar-tiny", "llada2-tiny")
 _BATCHES = "1,2,4,8,16,32,64,128,256"
 _ENGINE = ("device", "dtype", "threads", "max_round_tokens", "ops")
 _SMALL_MODEL = "models/sprig-10m-b32"
