@@ -66,9 +66,10 @@ class Attention:
             projected, gate = projected[:, :-width], projected[:, -width:]
         rotation = run.rotation(shape.rotary, run.stream.every)
         q, k, v = self.ops.rotate(
-            projected, rotation, shape.n_heads, shape.n_kv_heads, self.q_norm, self.k_norm, self.eps
-        )
-        return q, k, self._kept(k, v, run, pages), gate
+            projected, rotation, shape.n_heads, shape.n_kv_heads, self.q_norm, self.k_norm, self.eps,
+            None if shape.unit_values else pages, run.stream,
+        )  # fmt: skip
+        return q, k, self._seen(k, v, run, pages), gate
 
     def _keys(self, normed: torch.Tensor, run: Run, pages: KeyValue | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values [T, Hk, D] of every row: computed, and kept in pages, or another layer's."""
@@ -80,15 +81,18 @@ class Attention:
         if shape.keys_are_values:
             kv = torch.cat((kv, kv), 1)
         rotation = run.rotation(shape.rotary, stream.every)
-        _, k, v = self.ops.rotate(kv, rotation, 0, shape.n_kv_heads, None, self.k_norm, self.eps)
-        return k, self._kept(k, v, run, pages)
+        _, k, v = self.ops.rotate(
+            kv, rotation, 0, shape.n_kv_heads, None, self.k_norm, self.eps, None if shape.unit_values else pages, stream
+        )
+        return k, self._seen(k, v, run, pages)
 
-    def _kept(self, k: torch.Tensor, v: torch.Tensor, run: Run, pages: KeyValue | None) -> torch.Tensor:
-        """Keep what later rounds and layers read; returns the values as these see them."""
+    def _seen(self, k: torch.Tensor, v: torch.Tensor, run: Run, pages: KeyValue | None) -> torch.Tensor:
+        """The values as rows see them, which together with the keys are left to the layers and rounds that read
+        them."""
         if self.shape.unit_values:
             v = self.ops.rms_norm(v, None, self.eps)
-        if pages is not None:
-            self.ops.keep(pages, k, v, run.stream)
+            if pages is not None:
+                self.ops.keep(pages, k, v, run.stream)
         if self.lends:
             run.keys[self.layer] = k, v
         return v
