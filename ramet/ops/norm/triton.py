@@ -536,8 +536,8 @@ def _turn_kernel(
         _store_halves(page_keys_ptr + target, first, second, known, half)
         value = x_ptr + row.to(tl.int64) * x_row + (n_heads + n_kv_heads + head) * width
         at = value[:, None] + tl.arange(0, half)[None, :]
-        first, second = tl.load(at, mask=known[:, None]), tl.load(at + half, mask=known[:, None])
-        _store_halves(page_values_ptr + target, first, second, known, half)
+        first_value, second_value = tl.load(at, mask=known[:, None]), tl.load(at + half, mask=known[:, None])
+        _store_halves(page_values_ptr + target, first_value, second_value, known, half)
 
 
 @triton.jit
