@@ -7,20 +7,28 @@ from dataclasses import dataclass
 from typing import Literal
 
 Finish = Literal["stop", "length"]
+# How a model writes: canvases of noise that are denoised, blocks of masks that are filled in, or token by token.
+Kind = Literal["canvas", "masks", "next"]
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A prompt [P] of ids, its template included, and how its reply is denoised.
+    """A prompt [P] of ids, its template included, and how its reply is written.
 
     max_tokens: None takes the model's own. seed: None draws one from the prompt, so that a request repeats.
 
-    A structured read says what its one canvas begins from: `seed_canvas` [canvas_length] instead of noise, of which
-    `pinned` are the places that stay; `read_only`: its likeliest ids are the reply, whatever ends a reply among
-    them. `max_steps`: no more than the model's own. `constrained`: `logprob_ids` are all that may be drawn, and
-    log-probabilities are over them alone.
+    Of models that draw from a row's distribution: temperature (0: the likeliest; None: the model's own), cut to the
+    top_k likeliest (0: to none), then to the likeliest whose probabilities make up top_p. Of those that fill in masks,
+    None is the server's own: the confidence above which what was drawn is kept, or the nats that are, by
+    `unmasking_strategy`; the steps of a block; the rows of a chunk at most.
 
-    Told at every position of the reply: the log-probabilities of `logprob_ids`, and of the `n_best` likeliest.
+    Of models with canvases: a structured read says what its one canvas begins from, `seed_canvas` [canvas_length]
+    instead of noise, of which `pinned` are the places that stay; `read_only`: its likeliest ids are the reply, whatever
+    ends a reply among them. `max_steps`: no more than the model's own. `constrained`: `logprob_ids` are all that may be
+    drawn, and log-probabilities are over them alone.
+
+    Told at every position of the reply: the log-probabilities of `logprob_ids`, and of the `n_best` likeliest. Models
+    without canvases tell that of the id that was drawn, with an n_best of 1.
     """
 
     prompt: tuple[int, ...]
@@ -36,12 +44,20 @@ class GenerationRequest:
     logprob_ids: tuple[int, ...] = ()
     n_best: int = 0
     cache_salt: str = ""
+    temperature: float | None = None
+    top_k: int = 0
+    top_p: float = 1.0
+    confidence_threshold: float | None = None
+    unmasking_strategy: str | None = None
+    denoising_steps: int | None = None
+    entropy_bound: float | None = None
+    chunk_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """An id of a reply; (id, log-probability at temperature 1) of the likeliest there, descending, and of those asked
-    for, in their order."""
+    """An id of a reply; (id, log-probability at temperature 1) of the likeliest there, descending, or of this one where
+    no others are told; and of those asked for, in their order."""
 
     token: int
     best: tuple[tuple[int, float], ...] = ()
@@ -50,13 +66,18 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one finished canvas adds to a reply, after how many steps. `finish`: None where more follows. n_cached of
-    the prompt's tokens were not computed again: told by the engine."""
+    """What has been added to a reply since the piece before: a finished canvas, or as many positions as are known now
+    without a gap, none at the least. It took n_steps passes, of n_rows of the reply's rows where there are no canvases.
+
+    `finish`: None where more follows. n_cached of the prompt's tokens were not computed again: told by the engine.
+    """
 
     positions: tuple[Position, ...]
     n_steps: int
     finish: Finish | None = None
     n_cached: int = 0
+    n_rows: int = 0
+    n_canvases: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +90,7 @@ class Generation:
     n_cached: int
     n_steps: int
     n_canvases: int
+    n_rows: int = 0
 
     @classmethod
     def of(cls, pieces: Sequence[Piece], *, n_prompt: int, n_cached: int) -> Generation:
@@ -76,7 +98,10 @@ class Generation:
         finish = pieces[-1].finish
         assert finish is not None
         positions = tuple(position for piece in pieces for position in piece.positions)
-        return cls(positions, finish, n_prompt, n_cached, sum(piece.n_steps for piece in pieces), len(pieces))
+        n_steps, n_canvases, n_rows = (
+            sum(getattr(piece, name) for piece in pieces) for name in ("n_steps", "n_canvases", "n_rows")
+        )
+        return cls(positions, finish, n_prompt, n_cached, n_steps, n_canvases, n_rows)
 
     @property
     def tokens(self) -> list[int]:

@@ -10,14 +10,16 @@ Names: T rows, S segments, Q pieces, X contexts, N queries, R reads, U units.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 
 import numpy as np
 import torch
 
-from ramet.tree import WHOLE, IntArray, Reads, Segment, Tree
+from ramet.tree import WHOLE, BoolArray, IntArray, Reads, Segment, Tree
 
 _NONE = np.zeros(0, np.int32)
 ALIGNED = 4  # int32 places: every array of a round begins at a multiple of 16 bytes
@@ -56,6 +58,105 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Units:
+    """Many units as flat arrays, field by field, each field's the units' values end to end.
+
+    Every array is int32 (other integers and normalize's bools are cast where they are packed); nothing is checked.
+    counts [U, 11] are each unit's `COUNTS`. tokens [T]; positions [T], by which rows are rotated and nothing else: -1
+    is a row's place in its path, other numbers are for segments whose block is WHOLE. lengths, parents, blocks [S],
+    parents counted within the unit. read_segments, read_rows, normalize [R] as in Tree, and widths [R], how many
+    columns each reads; columns [C]. pages [P], of contexts; forks [F]; slots [K]; leaves [2 L], a row of the unit and a
+    slot each.
+    """
+
+    counts: IntArray
+    tokens: IntArray
+    positions: IntArray
+    lengths: IntArray
+    parents: IntArray
+    blocks: IntArray
+    read_segments: IntArray
+    read_rows: IntArray
+    normalize: IntArray | BoolArray
+    widths: IntArray
+    columns: IntArray
+    pages: IntArray
+    forks: IntArray
+    slots: IntArray
+    leaves: IntArray
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @property
+    def n_tokens(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def arrays(self) -> tuple[IntArray, ...]:
+        """In the order above."""
+        found: tuple[IntArray, ...] = _ARRAYS(self)
+        return found
+
+    @classmethod
+    def of(cls, units: Sequence[Unit]) -> Units:
+        """Units one by one, all of whose rows have the positions of their places."""
+        if not units:
+            return _NO_UNITS
+        trees, *of_units, leaves, n_context, continues, states = zip(*map(_OF_UNIT, units), strict=True)
+        normalize, *of_trees = zip(*map(_OF_TREE, trees), strict=True)
+        given = [*of_trees, *of_units]
+        sizes = [[*map(len, arrays)] for arrays in given]
+        data, ends = _laid(itertools.chain.from_iterable(given)), [*itertools.accumulate(map(sum, sizes), initial=0)]
+        assert len(data) == ends[-1]
+        tokens, lengths, parents, blocks, segments, rows, columns, offsets, pages, forks, slots = (
+            data[lo:hi] for lo, hi in itertools.pairwise(ends)
+        )
+        n_rows, n_segments, _, _, n_reads, _, n_columns, _, *n_held = sizes
+        counts = [n_rows, n_segments, n_reads, n_columns, *n_held, [*map(len, leaves)], n_context, continues, states]
+        return cls(
+            np.fromiter(itertools.chain.from_iterable(counts), np.int32).reshape(len(counts), -1).T,
+            tokens, np.full(len(tokens), -1, np.int32), lengths, parents, blocks, segments, rows,
+            np.frombuffer(b"".join(normalize), np.bool_), _widths(offsets, n_reads), columns,
+            pages, forks, slots, _laid(leaves),
+        )  # fmt: skip
+
+    @classmethod
+    def joined(cls, parts: Sequence[Units]) -> Units:
+        """The units of the first part, those of the second, and so on."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(*map(np.concatenate, zip(*(part.arrays for part in parts), strict=True)))
+
+
+COUNTS = (
+    "n_rows", "n_segments", "n_reads", "n_columns", "n_pages", "n_forks", "n_slots", "n_leaves", "n_context",
+    "continues", "state",
+)  # fmt: skip
+_ARRAYS = attrgetter(*(f.name for f in fields(Units)))
+_OF_UNIT = attrgetter("tree", "context", "forks", "slots", "leaves", "n_context", "continues", "state")
+_OF_TREE = attrgetter(
+    "normalize", "tokens", "lengths", "parents", "blocks", "read_segments", "read_rows", "columns", "offsets"
+)
+_NO_UNITS = Units(_NONE.reshape(0, len(COUNTS)), *[_NONE] * (len(fields(Units)) - 1))
+
+
+def _laid(arrays: Iterable[IntArray]) -> IntArray:
+    """End to end: as bytes, since np.concatenate takes four times as long for many short ones."""
+    return np.frombuffer(b"".join(arrays), np.int32)  # type: ignore[arg-type]  # an array is a buffer
+
+
+def _widths(offsets: IntArray, n_reads: Sequence[int]) -> IntArray:
+    """Of trees' offsets, end to end, how many columns each read has."""
+    widths = offsets[1:] - offsets[:-1]
+    if len(n_reads) == 1:
+        return widths
+    own = np.ones(len(widths), np.bool_)
+    own[[i + at for i, at in enumerate(itertools.accumulate(n_reads[:-1]))]] = False  # a tree's end to the next one's 0
+    return widths[own]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Queries:
     """Rows that attend. rows [N] are their places in the stream, ascending; those of segment s are
     rows[bounds[s] : bounds[s + 1]], with bounds [S+1]."""
@@ -68,7 +169,8 @@ class Queries:
 class Stream:
     """A round on a device; every field int32.
 
-    tokens, positions [T]; whole [T], 1 for the rows of a segment whose block is WHOLE (a recorded pass knows rows, but
+    tokens, positions [T] (of rows of a WHOLE segment any, that they are rotated by; of others where they are in their
+    path); whole [T], 1 for the rows of a segment whose block is WHOLE (a recorded pass knows rows, but
     no segments). Segments [S]: starts, lengths, parents (-1: none), blocks, contexts
     (-1: none; the same for all segments of a unit), origins (position of the first row), anchors (the position
     from which a segment's keys are counted off in blocks: its origin, or less for a root that continues its
@@ -131,7 +233,9 @@ class Capacity:
     forks: int
 
     def holds(self, other: Capacity) -> bool:
-        return self.rows >= other.rows and self.reads >= other.reads and self.forks >= other.forks
+        """As far as rows go. States are bounded by the lists that recurrent layers take their work from, and nothing
+        where there are none."""
+        return self.rows >= other.rows and self.reads >= other.reads
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,112 +278,117 @@ class Round:
         work = {name: view.pop(name) for name in self.spans if name not in FIELDS}
         return Stream(every=every, read=read, work=work, **view)
 
-    def results(self, logits: torch.Tensor, logsumexp: torch.Tensor) -> list[Reads]:
-        """Cut the pass's results, logits [C] and logsumexp [R], into one Reads a unit."""
+    def results(self, logits: torch.Tensor, logsumexp: torch.Tensor, n_units: int | None = None) -> list[Reads]:
+        """Cut the pass's results, logits [C] and logsumexp [R], into one Reads a unit; of the first n_units alone where
+        given."""
         whole = Reads(logits.float().cpu().numpy(), logsumexp.float().cpu().numpy(), self["offsets"])
-        return [whole.part(*ends) for ends in itertools.pairwise(self.unit_reads.tolist())]
+        ends = self.unit_reads if n_units is None else self.unit_reads[: n_units + 1]
+        return [whole.part(*each) for each in itertools.pairwise(ends.tolist())]
 
 
-def filled(units: Sequence[Unit], multiple: int) -> Sequence[Unit]:
+def filled(units: Units, multiple: int) -> Units:
     """The units, and behind them as many rows as it takes to a multiple of `multiple`, in a segment that nothing reads
     or sees."""
-    n_fill = -sum(u.tree.n_tokens for u in units) % multiple
-    return [*units, Unit(Tree.of([Segment(np.zeros(n_fill, np.int32))]))] if n_fill else units
+    n_fill = -units.n_tokens % multiple
+    return Units.joined([units, _padding(n_fill)]) if n_fill else units
 
 
-def pack(units: Sequence[Unit], multiple: int = 1) -> Round:
-    """Lay the units, `filled` up, end to end. Vectorised: the cost is a unit's and a field's, hardly a segment's."""
+@functools.lru_cache
+def _padding(n_rows: int) -> Units:
+    return Units.of([Unit(Tree.of([Segment(np.zeros(n_rows, np.int32))]))])
+
+
+def pack(units: Units, multiple: int = 1) -> Round:
+    """Lay the units, `filled` up, end to end. Vectorised: the cost is a field's, hardly a unit's or a segment's."""
     units = filled(units, multiple)
-    trees = [u.tree for u in units]
-    n_rows, n_segments = _sizes(t.tokens for t in trees), _sizes(t.lengths for t in trees)
-    n_reads, n_columns = _sizes(t.read_rows for t in trees), _sizes(t.columns for t in trees)
+    n_rows, n_segments, n_reads, _, n_pages, n_forks, n_slots, n_leaves, n_context, continues, states = units.counts.T
     row0, segment0 = _before(n_rows), _before(n_segments)
 
-    lengths = np.concatenate([t.lengths for t in trees])
+    lengths = units.lengths
     starts = _before(lengths)
-    parents = np.concatenate([t.parents for t in trees])
-    parents = np.where(parents < 0, -1, parents + np.repeat(segment0, n_segments))
-    n_context = np.array([u.n_context for u in units], np.int32)
-    origins = np.concatenate([t.origins for t in trees]) + np.repeat(n_context, n_segments)
-    shifts = np.repeat(origins - starts, lengths)
-    every_rows = np.arange(len(shifts), dtype=np.int32)
-    positions = every_rows + shifts
-    blocks = np.concatenate([t.blocks for t in trees])
+    parents = np.where(units.parents < 0, -1, units.parents + np.repeat(segment0, n_segments))
+    origins = np.repeat(n_context, n_segments) + _above(lengths, parents)
+    every_rows = np.arange(units.n_tokens, dtype=np.int32)
+    places = every_rows + np.repeat(origins - starts, lengths)
 
     has_context = n_context > 0
     context_of = np.where(has_context, np.cumsum(has_context) - 1, -1)
-    held = [u for u in units if u.n_context > 0]
-    anchors = origins
-    if any(u.continues for u in units):
-        anchors = origins.copy()
-        anchors[segment0[[u.continues for u in units]]] = [u.forks[-1] for u in units if u.continues]
+    anchors, going_on = origins.copy(), np.flatnonzero(continues)
+    anchors[segment0[going_on]] = units.forks[np.cumsum(n_forks)[going_on] - 1]
 
-    read_segments = np.concatenate([t.read_segments for t in trees]) + np.repeat(segment0, n_reads)
-    read_of = starts[read_segments] + np.concatenate([t.read_rows for t in trees])
-    normalize = np.concatenate([t.normalize for t in trees]).astype(np.int32)
+    read_of = starts[units.read_segments + np.repeat(segment0, n_reads)] + units.read_rows
+    normalize = units.normalize.astype(np.int32)
     read_rows, read_index = read_of, np.arange(len(read_of), dtype=np.int32)
     if (read_of[1:] <= read_of[:-1]).any():  # not each read of a row of its own, in the stream's order
-        read_rows, places = np.unique(read_of, return_inverse=True)
-        read_index = places.astype(np.int32)
+        read_rows, index = np.unique(read_of, return_inverse=True)
+        read_index = index.astype(np.int32)
         asked, normalize = normalize, np.zeros(len(read_rows), np.int32)
         np.maximum.at(normalize, read_index, asked)
-    offsets = np.concatenate([t.offsets[:-1] for t in trees]) + np.repeat(_before(n_columns), n_reads)
     bounds = np.append(starts, np.int32(len(every_rows)))
+    kept_rows = np.arange(len(units.slots), dtype=np.int32) + np.repeat(row0 - _before(n_slots), n_slots)
 
-    kept = _sizes(u.slots for u in units)
-    fields = {
-        "tokens": np.concatenate([t.tokens for t in trees]),
-        "positions": positions,
-        "whole": np.repeat(blocks == WHOLE, lengths),
+    leaves = units.leaves.reshape(-1, 2)
+    ends = leaves[:, 0] + np.repeat(row0, n_leaves) + 1
+    begun = np.repeat(states, n_segments)
+    packed = {
+        "tokens": units.tokens,
+        "positions": np.where(units.positions < 0, places, units.positions),
+        "whole": np.repeat(units.blocks == WHOLE, lengths),
         "starts": starts,
         "lengths": lengths,
         "parents": parents,
-        "blocks": blocks,
+        "blocks": units.blocks,
         "contexts": np.repeat(context_of, n_segments),
         "origins": origins,
         "anchors": anchors,
-        "context_pages": _join([u.context for u in held]),
-        "context_offsets": _offsets(_sizes(u.context for u in held)),
+        "context_pages": units.pages[np.repeat(has_context, n_pages)],
+        "context_offsets": _offsets(n_pages[has_context]),
         "context_lengths": n_context[has_context],
-        "context_forks": _join([u.forks for u in held]),
-        "context_fork_offsets": _offsets(_sizes(u.forks for u in held)),
-        **_pieces(units, starts, lengths, parents, row0, segment0),
-        "kept_rows": _join([np.arange(at, at + n, dtype=np.int32) for at, n in zip(row0, kept, strict=True) if n]),
-        "kept_slots": _join([u.slots for u in units]),
+        "context_forks": units.forks[np.repeat(has_context, n_forks)],
+        "context_fork_offsets": _offsets(n_forks[has_context]),
+        **_pieces(starts, lengths, parents, begun, ends, leaves[:, 1]),
+        "kept_rows": kept_rows,
+        "kept_slots": units.slots,
         "every_rows": every_rows,
         "every_bounds": bounds,
         "read_rows": read_rows,
         "read_bounds": np.searchsorted(read_rows, bounds),
         "read_index": read_index,
-        "columns": np.concatenate([t.columns for t in trees]),
-        "offsets": np.append(offsets, n_columns.sum(dtype=np.int32)),
+        "columns": units.columns,
+        "offsets": _offsets(units.widths),
         "normalize": normalize,
     }
-    return _buffer(fields, _offsets(n_reads))
+    return _buffer(packed, _offsets(n_reads))
+
+
+def _above(lengths: IntArray, parents: IntArray) -> IntArray:
+    """How many rows a segment's ancestors have."""
+    rows, at = np.zeros(len(lengths), np.int32), parents
+    while (below := at >= 0).any():
+        rows += np.where(below, lengths[at], 0)
+        at = np.where(below, parents[at], -1)
+    return rows
 
 
 def _pieces(
-    units: Sequence[Unit], starts: IntArray, lengths: IntArray, parents: IntArray, row0: IntArray, segment0: IntArray
+    starts: IntArray, lengths: IntArray, parents: IntArray, begun: IntArray, ends: IntArray, slots: IntArray
 ) -> dict[str, IntArray]:
-    """The segments, cut behind the rows whose states are kept."""
+    """The segments, cut at `ends`, behind the rows whose states are kept in `slots`; begun [S]: the state from which a
+    segment's unit begins."""
     roots = np.flatnonzero(parents < 0)
-    unit_of = np.searchsorted(segment0, roots, side="right") - 1
-    begun = np.array([u.state for u in units], np.int32)[unit_of]
-    leaves = np.concatenate([u.leaves for u in units])
-    if not len(leaves):  # every segment is a piece
+    if not len(ends):  # every segment is a piece
         piece_from = np.full(len(starts), -1, np.int32)
-        piece_from[roots] = begun
+        piece_from[roots] = begun[roots]
         nowhere = np.full(len(starts), -1, np.int32)
         return _piece_fields(starts, lengths, parents, piece_from, nowhere)
-    ends = leaves[:, 0] + np.repeat(row0, _sizes(u.leaves for u in units)) + 1
     begins, n_rows = np.union1d(starts, ends).astype(np.int32), int(starts[-1] + lengths[-1])
     begins = begins[begins < n_rows]
     first, last = np.searchsorted(begins, starts), np.searchsorted(begins, starts + lengths) - 1
     piece_parents = np.arange(-1, len(begins) - 1, dtype=np.int32)
     piece_parents[first] = np.where(parents < 0, -1, last[parents])
     piece_from, piece_to = np.full((2, len(begins)), -1, np.int32)
-    piece_from[first[roots]] = begun
-    piece_to[np.searchsorted(begins, ends) - 1] = leaves[:, 1]
+    piece_from[first[roots]] = begun[roots]
+    piece_to[np.searchsorted(begins, ends) - 1] = slots
     piece_lengths = np.diff(begins, append=n_rows).astype(np.int32)
     return _piece_fields(begins, piece_lengths, piece_parents, piece_from, piece_to)
 
@@ -288,20 +397,16 @@ def _piece_fields(*values: IntArray) -> dict[str, IntArray]:
     return dict(zip(("piece_starts", "piece_lengths", "piece_parents", "piece_from", "piece_to"), values, strict=True))
 
 
-def _buffer(fields: dict[str, IntArray], unit_reads: IntArray) -> Round:
-    assert tuple(fields)[: len(FIELDS)] == FIELDS
+def _buffer(arrays: dict[str, IntArray], unit_reads: IntArray) -> Round:
+    assert tuple(arrays)[: len(FIELDS)] == FIELDS
     spans, at = {}, 0
-    for name, value in fields.items():
+    for name, value in arrays.items():
         spans[name] = (at, at + len(value))
         at = aligned(at + len(value))
     data = np.zeros(at, np.int32)
     for name, (lo, hi) in spans.items():
-        data[lo:hi] = fields[name]
+        data[lo:hi] = arrays[name]
     return Round(data, spans, unit_reads)
-
-
-def _sizes(arrays: Iterable[Sized]) -> IntArray:
-    return np.array([len(a) for a in arrays], np.int32)
 
 
 def _before(sizes: IntArray) -> IntArray:
@@ -316,7 +421,3 @@ def _offsets(sizes: IntArray) -> IntArray:
     out = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=out[1:])
     return out
-
-
-def _join(arrays: Sequence[IntArray]) -> IntArray:
-    return np.concatenate(arrays) if arrays else np.zeros(0, np.int32)

@@ -64,6 +64,17 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Sampling:
+    """How tokens are drawn for N rows, on the host: temperatures (0: the likeliest), uniforms in [0, 1), top_p (1: all)
+    [N] float32; top_k [N] int32 (0: all)."""
+
+    temperatures: FloatArray
+    uniforms: FloatArray
+    top_p: FloatArray
+    top_k: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Stepped:
     """What a Step returned of its N rows: the ids drawn [N]; the likeliest ids [N, n_best], descending, of equal ones
     the lower first, with their log-probabilities at temperature 1; the entropy [N] of what was drawn from, in nats.
@@ -74,6 +85,17 @@ class Stepped:
     logprobs: FloatArray
     entropy: FloatArray
     soft: object | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sampling:
+    """How tokens are drawn for N rows, on the host: temperatures (0: the likeliest), uniforms in [0, 1), top_p (1: all)
+    [N] float32; top_k [N] int32 (0: all)."""
+
+    temperatures: FloatArray
+    uniforms: FloatArray
+    top_p: FloatArray
+    top_k: IntArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import torch
 from random_states import normal
 
 from ramet.cache.kv import KeyValue
-from ramet.round import Round, Unit, pack
+from ramet.round import Round, Unit, Units, pack
 from ramet.tree import IntArray, Read, Segment, Tree
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
@@ -104,7 +104,7 @@ class Chain:
             self.tree(begin, end), own, begin, forks=np.array(before or [0], np.int32),
             continues=begin > 0 and begin not in self.starts,
         )  # fmt: skip
-        packed = pack([Unit(other), held])
+        packed = pack(Units.of([Unit(other), held]))
         pages = torch.full((2, n_pages + 2, page, *self.k.shape[1:]), torch.nan, dtype=self.k.dtype)
         slots = torch.from_numpy((own[:, None].astype(np.int64) * page + np.arange(page)).ravel()[:begin])
         pages.view(2, -1, *self.k.shape[1:])[:, slots] = torch.stack((self.k[:begin], self.v[:begin]))
@@ -141,7 +141,7 @@ class Chunks:
             forks = np.unique(rng.integers(0, n, 3) if n else [0]).astype(np.int32)
             forks[0] = 0
             units.append(Unit(Tree.of(segments), own, n, forks=forks, continues=n > 0))
-        packed = pack(units)
+        packed = pack(Units.of(units))
         q, k, v = normal(rng, packed.n_tokens, 5, 16).split([3, 1, 1], 1)
         return cls(size, packed, q, k, v, pages, contexts, owned)
 

@@ -85,17 +85,17 @@ class BlockModel:
         logits = self.logits(input_ids[0], seen)
         return SimpleNamespace(logits=(logits if logits_to_keep is None else logits[logits_to_keep])[None])
 
-    def logits(self, ids: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-        """[T, V] of ids [T]; seen [T, T]: which keys each row sees."""
+    def logits(self, ids: torch.Tensor, seen: torch.Tensor, positions: torch.Tensor | None = None) -> torch.Tensor:
+        """[T, V] of ids [T]; seen [T, T]: which keys each row sees; positions [T], 0 1 .. unless given."""
         llada = self.raw["model_type"] == "llada2_moe"
         x = self.weights[f"model.{'word_embeddings' if llada else 'embed_tokens'}.weight"][ids]
         for i in range(self.raw["num_hidden_layers"]):
             at = f"model.layers.{i}"
-            x = x + self._attention(self._norm(x, f"{at}.input_layernorm"), at, seen)
+            x = x + self._attention(self._norm(x, f"{at}.input_layernorm"), at, seen, positions)
             x = x + self._mlp(self._norm(x, f"{at}.post_attention_layernorm"), i, f"{at}.mlp")
         return self._linear(self._norm(x, "model.norm"), "lm_head")
 
-    def _attention(self, x: torch.Tensor, at: str, seen: torch.Tensor) -> torch.Tensor:
+    def _attention(self, x: torch.Tensor, at: str, seen: torch.Tensor, positions: torch.Tensor | None) -> torch.Tensor:
         n, own = self.raw["num_key_value_heads"], self.raw["num_attention_heads"]
         if self.raw["model_type"] == "llada2_moe":
             at += ".attention"
@@ -106,7 +106,8 @@ class BlockModel:
             at += ".self_attn"
             norms, out = ("q_norm", "k_norm"), "o_proj"
             q, k, v = (self._linear(x, f"{at}.{part}_proj").unflatten(1, (-1, self.raw["head_dim"])) for part in "qkv")
-        q, k = (self._turned(self._norm(part, f"{at}.{norm}")) for part, norm in zip((q, k), norms, strict=True))
+        where = torch.arange(len(x)) if positions is None else positions
+        q, k = (self._turned(self._norm(each, f"{at}.{norm}"), where) for each, norm in zip((q, k), norms, strict=True))
         made = []
         for head in range(own):
             shared = head // (own // n)
@@ -114,11 +115,11 @@ class BlockModel:
             made.append(scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v[:, shared])
         return self._linear(torch.cat(made, 1), f"{at}.{out}")
 
-    def _turned(self, x: torch.Tensor) -> torch.Tensor:
+    def _turned(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """x [T, H, D]: pairs (i, i + R / 2) of the first R numbers turned by position * theta^(-2 i / R)."""
         n = int(self.raw["head_dim"] * self.raw.get("partial_rotary_factor", 1))
         pair = torch.arange(n // 2)
-        angles = torch.arange(len(x))[:, None] * self.raw["rope_theta"] ** (-2.0 * pair / n)
+        angles = positions[:, None] * self.raw["rope_theta"] ** (-2.0 * pair / n)
         turned = torch.complex(x[..., : n // 2], x[..., n // 2 : n]) * torch.polar(torch.ones(1), angles)[:, None]
         return torch.cat((turned.real, turned.imag, x[..., n:]), -1)
 

@@ -23,7 +23,7 @@ from ramet.denoise.noise import Noise
 from ramet.layers.conditioning import Soft
 from ramet.layers.decoder import Decoder
 from ramet.ops import choose
-from ramet.round import Unit, pack
+from ramet.round import Unit, Units, pack
 from ramet.tree import WHOLE, Read, Reads, Segment, Step, Stepped, Tree
 from tests import decoders
 from tests import diffusion_gemma_oracle as oracle
@@ -91,7 +91,7 @@ def run(model: Decoder, tree: Tree) -> Reads:
     assert tree.parents.tolist() == [-1, 0]
     columns = np.arange(model.shape.vocab_size, dtype=np.int32)
     every = Tree.of([Segment(trunk), Segment(canvas, 0, WHOLE, [Read(columns, row) for row in range(len(canvas))])])
-    packed = pack([Unit(every)])
+    packed = pack(Units.of([Unit(every)]))
     found = packed.results(*model(packed.on(CPU), None, soft_of(tree)))[0]
     return answered(tree, torch.from_numpy(found.logits).view(len(canvas), -1), model.embedding.float())
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from random_trees import random_tree
 
-from ramet.round import Stream, Unit, pack
+from ramet.round import Stream, Unit, Units, pack
 from ramet.tree import Read, Segment, Tree
 
 CPU = torch.device("cpu")
@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 def random_stream(rng: np.random.Generator, n_trees: int = 4, max_length: int = 40) -> tuple[Stream, int]:
     """The stream of `random_units`, filled up to a multiple of 16 rows, and how many slots there are."""
     units, n_slots = random_units(rng, n_trees, max_length)
-    return pack(units, 16).on(CPU), n_slots
+    return pack(Units.of(units), 16).on(CPU), n_slots
 
 
 def random_units(rng: np.random.Generator, n_trees: int = 4, max_length: int = 40) -> tuple[list[Unit], int]:

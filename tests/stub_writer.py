@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 
 from test_tokenizer_spm import IDS, PLAIN
 
-from ramet.generation import GenerationRequest, Piece, Position
+from ramet.generation import GenerationRequest, Kind, Piece, Position
 from ramet.text.conversation import Conversation
 
 TEMPLATE = (
@@ -28,14 +29,18 @@ def written(text: str) -> list[int]:
 
 @dataclass
 class StubWriter:
-    """Writes `reply`, of a prompt that `replies` has another one; in canvases of `width`, of `n_steps` each.
+    """Writes `reply`, of a prompt that `replies` has another one; in canvases of `width`, of `n_steps` each. One of
+    another `kind` writes pieces of `widths` in turn, each of `n_steps` with `n_rows` in all.
 
     Set the fields at any time. `failure` is raised before the canvas of the number `fails_at`; `received`,
     `n_running`, `n_cancelled` and `n_canvases` tell what happened."""
 
     reply: Sequence[int] = ()
     replies: dict[tuple[int, ...], Sequence[int]] = field(default_factory=dict)
+    kind: Kind = "canvas"
     width: int = 8
+    widths: Sequence[int] = (0, 3, 1)
+    n_rows: int = 12
     n_steps: int = 3
     n_cached: int = 2
     delay_s: float = 0.0
@@ -70,15 +75,28 @@ class StubWriter:
         finish = "stop"
         if request.max_tokens is not None and request.max_tokens < len(ids):
             ids, finish = ids[: request.max_tokens], "length"
-        positions = [told(token, request) for token in ids]
-        cuts = range(0, max(len(ids), 1), self.width)
-        pieces = [Piece(tuple(positions[a : a + self.width]), self.n_steps, None, self.n_cached) for a in cuts]
+        positions = [told(token, request, self.kind) for token in ids]
+        pieces = [self._piece(tuple(positions[a:b])) for a, b in itertools.pairwise(self._cuts(len(ids)))]
         pieces[-1] = replace(pieces[-1], finish=finish)  # type: ignore[arg-type]
         return pieces
 
+    def _cuts(self, n: int) -> list[int]:
+        widths = itertools.cycle([self.width] if self.kind == "canvas" else self.widths)
+        cuts = [0]
+        while cuts[-1] < n or len(cuts) < 2:
+            cuts.append(cuts[-1] + next(widths))
+        return cuts
 
-def told(token: int, request: GenerationRequest) -> Position:
-    """The token first, then the ids behind it in the vocabulary; each half as likely as the one before."""
+    def _piece(self, positions: tuple[Position, ...]) -> Piece:
+        canvas = self.kind == "canvas"
+        n_rows = 0 if canvas else self.n_rows
+        return Piece(positions, self.n_steps, None, self.n_cached, n_rows, n_canvases=int(canvas))
+
+
+def told(token: int, request: GenerationRequest, kind: Kind = "canvas") -> Position:
+    """The token first, then the ids behind it in the vocabulary; each half as likely as the one before. Without
+    canvases the token alone."""
+    assert kind == "canvas" or (request.n_best <= 1 and not request.logprob_ids)
     others = [(token + n) % len(IDS) for n in range(request.n_best)]
     best = tuple((i, -math.log(2) * (n + 1)) for n, i in enumerate(others))
     return Position(token, best, tuple((i, -math.log(2) * ((i - token) % len(IDS) + 1)) for i in request.logprob_ids))

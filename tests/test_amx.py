@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
+from draws import random_sampling, same
 from test_experts import inputs, plain, weights
 from test_native import check_all, small_stream
 
@@ -14,6 +16,7 @@ from ramet.ops.attention import cpu as attention
 from ramet.ops.experts import cpu as experts
 from ramet.ops.gated_delta import cpu as gated_delta
 from ramet.ops.head import cpu as head
+from ramet.ops.head.reference import capped, part_of, sampled
 from ramet.ops.linear import cpu as linear
 from ramet.ops.native import Library, build, library, loader
 
@@ -113,6 +116,26 @@ def test_the_vocabulary(amx: Library, n_rows: int, width: int, softcap: float) -
     torch.testing.assert_close(found.double(), logits.logsumexp(-1), rtol=1e-5, atol=1e-4)
     for rows in ([0], [n_rows - 1, 0], [*range(n_rows // 2, n_rows)]):
         assert torch.equal(head.logsumexp(amx, hidden[rows], weight, softcap), found[rows])
+
+
+@pytest.mark.parametrize("n_rows", [1, 17, 70])
+@pytest.mark.parametrize("width", [66, 63])
+@pytest.mark.parametrize("softcap", [0.0, 9.0])
+def test_drawing(n_rows: int, width: int, softcap: float) -> None:
+    how, rows = random_sampling(np.random.default_rng(n_rows), n_rows), torch.arange(n_rows)
+    hidden, weight = (torch.randn(n_rows, width) / 8).bfloat16(), torch.randn(2051, width).bfloat16()
+    found = head.sample(hidden, rows, head.prepare(weight), how, excluded=2050, softcap=softcap)
+    logits = capped(hidden.double() @ weight.double().T, softcap)
+    tokens, *rest = sampled(logits, how, 2050)
+    kept = found.tokens == tokens
+    assert int(kept.sum()) >= n_rows - 1  # a number may fall within rounding of an edge
+    for a, b in zip((found.logprobs, found.entropy), rest, strict=True):
+        torch.testing.assert_close(a[kept].double(), b[kept], rtol=1e-5, atol=1e-4)
+    for which in (np.arange(1), np.arange(n_rows - 1, n_rows // 2, -1)):
+        some = head.sample(
+            hidden, rows[which], head.prepare(weight), part_of(how, which), excluded=2050, softcap=softcap
+        )
+        assert same(some, found, which)
 
 
 def test_what_else_multiplies() -> None:

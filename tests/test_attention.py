@@ -17,7 +17,7 @@ from random_trees import random_tree
 from ramet.cache.kv import KeyValue
 from ramet.ops import native
 from ramet.ops.attention import cpu, reference
-from ramet.round import Queries, Stream, Unit, pack
+from ramet.round import Queries, Stream, Unit, Units, pack
 from ramet.tree import MAX_ANCESTORS, WHOLE, Read, Segment, Tree
 
 PAGE = 16
@@ -58,7 +58,7 @@ def scene(
     """`contexts`: how many rows each tree's roots continue, in pages in random order."""
     owned, pages = held(rng, contexts, PAGE, heads[1], head_dim, dtype)
     units = [Unit(tree, own, n, NO_SLOTS) for tree, n, own in zip(trees, contexts, owned, strict=True)]
-    stream = pack(units).on(torch.device("cpu"))
+    stream = pack(Units.of(units)).on(torch.device("cpu"))
     merged = normal(rng, len(stream.tokens), heads[0] + 2 * heads[1], head_dim).to(dtype)
     q, k, v = merged.split([heads[0], heads[1], heads[1]], 1)
     return Scene(stream, q, k, v, pages)
@@ -288,7 +288,7 @@ def test_keep(path: str, dtype: torch.dtype, n: int) -> None:
     rng = np.random.default_rng(n)
     tree = Tree.of([Segment(np.zeros(max(n, 1) + 3, np.int32))])
     unit = Unit(tree, slots=rng.permutation(50 * PAGE)[:n].astype(np.int32))
-    stream = pack([unit]).on(torch.device("cpu"))
+    stream = pack(Units.of([unit])).on(torch.device("cpu"))
     k, v = normal(rng, len(stream.tokens), 4, 24).to(dtype).split([2, 2], 1)
     pages = KeyValue(*(normal(rng, 50, PAGE, 2, 24).to(dtype) for _ in "kv"))
     expected = KeyValue(pages.keys.clone(), pages.values.clone())
@@ -299,7 +299,7 @@ def test_keep(path: str, dtype: torch.dtype, n: int) -> None:
 
 
 def test_a_slot_that_is_not_there_is_noticed(compiled: None) -> None:
-    stream = pack([Unit(chain(4), slots=np.array([1, 2, 700, 3], np.int32))]).on(torch.device("cpu"))
+    stream = pack(Units.of([Unit(chain(4), slots=np.array([1, 2, 700, 3], np.int32))])).on(torch.device("cpu"))
     pages = KeyValue(torch.zeros(2, PAGE, 1, 16), torch.zeros(2, PAGE, 1, 16))
     with pytest.raises(AssertionError):
         cpu.keep(pages, torch.ones(4, 1, 16), torch.ones(4, 1, 16), stream)

@@ -18,7 +18,7 @@ from ramet.cache.kv import KeyValue
 from ramet.ops.attention import plan as planning
 from ramet.ops.attention import reference
 from ramet.ops.attention import triton as attention
-from ramet.round import Capacity, Queries, Round, Stream, Unit, pack
+from ramet.round import Capacity, Queries, Round, Stream, Unit, Units, pack
 from ramet.tree import MAX_ANCESTORS, WHOLE, IntArray, Read, Segment, Tree
 
 PAGE = 16
@@ -124,7 +124,7 @@ def scene(
         begun = np.unique(np.append(0, rng.integers(0, n, 4))) if forks and n else np.zeros(1)
         continues = n > 0 and int((tree.parents < 0).sum()) == 1 and bool(rng.integers(2))
         units.append(Unit(tree, own, n, NO_SLOTS, begun.astype(np.int32), continues))
-    packed = pack(units)
+    packed = pack(Units.of(units))
     merged = normal(rng, packed.n_tokens, heads[0] + 2 * heads[1], head_dim).to(dtype)
     q, k, v = merged.split([heads[0], heads[1], heads[1]], 1)
     return Scene(packed, q, k, v, pages, **more)
@@ -330,7 +330,7 @@ def test_keeps_rows_in_pages() -> None:
     k, v = merged.split([3, 3], 1)
     pages = KeyValue(*torch.full((2, 4, PAGE, 3, 48), torch.nan, device=DEVICE))
     rows, slots = (torch.tensor(x, dtype=torch.int32) for x in ([3, 4, 29, 0, 0], [17, 63, 0, -1, -1]))
-    stream = pack([Unit(Tree.of([Segment(np.zeros(30, np.int32))]))]).on(DEVICE)
+    stream = pack(Units.of([Unit(Tree.of([Segment(np.zeros(30, np.int32))]))])).on(DEVICE)
     attention.keep(pages, k, v, replace(stream, kept_rows=rows.to(DEVICE), kept_slots=slots.to(DEVICE)))
     for kept, source in ((pages.keys, k), (pages.values, v)):
         flat = kept.view(-1, 3, 48)

@@ -15,7 +15,7 @@ from ramet.bench.products import ExpertsProduct, LinearProduct, products
 from ramet.bench.shapes import Prompt, Shape
 from ramet.layers.shape import AttentionShape, DeltaShape, LayerShape, MLPShape
 from ramet.layers.shape import Shape as ModelShape
-from ramet.round import Unit, pack
+from ramet.round import Unit, Units, pack
 from ramet.tree import Tree
 
 WORK = Shape(20, 3, 5)
@@ -83,7 +83,7 @@ def test_experts_are_called_with_the_choices_of_the_pass() -> None:
 
 def test_the_model_stays_as_it_was() -> None:
     model = decoders.decoder("qwen3_5_moe")
-    stream, layers = pack([Unit(_tree())]).on(model.device), list(model.layers)
+    stream, layers = pack(Units.of([Unit(_tree())])).on(model.device), list(model.layers)
     before = model(stream, None)[0]
     found = products(model, _tree())
     n_found = len(found)

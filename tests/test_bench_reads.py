@@ -50,7 +50,7 @@ PLAN: Plan = {
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow machine takes seconds to say how fast it is."""
-    monkeypatch.setattr(reads, "_rates", lambda model: Rates(1e12, 1e11))
+    monkeypatch.setattr(reads, "rates_of", lambda decoder: Rates(1e12, 1e11))
     monkeypatch.setattr(reads, "_LEAST_BLOCK_S", 0.05)
 
 

@@ -8,11 +8,10 @@ from hashlib import blake2b
 
 import numpy as np
 import pytest
+from blocks_oracle import Blocks, Chunk, Mode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramet.denoise.blocks import Blocks, Mode
-from ramet.denoise.chunk import Chunk
 from ramet.denoise.noise import Noise
 from ramet.denoise.unmask import Unmasking
 from ramet.tree import FloatArray, IntArray

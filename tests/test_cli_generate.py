@@ -11,6 +11,7 @@ from stub_writer import StubWriter, written
 from test_tokenizer_spm import PLAIN
 
 from ramet import cli
+from ramet.generation import Kind
 
 TEXT = "ab 🦩the cab"
 
@@ -33,6 +34,37 @@ def test_text(cli_engine: CliEngine, text: StubWriter) -> None:
     assert (asked.seed, asked.max_tokens) == (0, None)
     prompt = "<start_of_turn>system\nab<end_of_turn>\n<start_of_turn>user\nthe<end_of_turn>\n<start_of_turn>model\n"
     assert PLAIN.decode(asked.prompt) == "<bos>" + prompt
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("canvas", "tokens 11, steps 6, canvases 2\n"),
+        ("masks", "tokens 11, steps 24, tokens a step 0.46, mean chunk 4.0\n"),
+    ],
+)
+def test_what_it_took_is_the_last_line(text: StubWriter, kind: Kind, told: str) -> None:
+    text.kind = kind
+    result = generate("the")
+    assert (result.stdout, result.stderr) == (TEXT + "\n", told)
+    assert generate("the", "--json").stderr == ""
+
+
+def test_how_ids_are_drawn(cli_engine: CliEngine, text: StubWriter) -> None:
+    text.kind = "masks"
+    arguments = "--temperature 0 --top-p 0.5 --top-k 3 --entropy-bound 0.25 --stop cab --chunk-size 8 --stop x"
+    assert generate("the", *arguments.split()).stdout == TEXT.removesuffix("cab") + "\n"
+    (asked,) = text.received
+    assert (asked.temperature, asked.top_p, asked.top_k, asked.entropy_bound) == (0, 0.5, 3, 0.25)
+    assert cli_engine.options == {"chunk_size": "8"}
+
+
+def test_what_the_model_does_not_take(text: StubWriter) -> None:
+    result = generate("the", "--temperature", "0.5")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "temperature: a diffusion model draws by its own schedule" in result.stderr
+    assert not text.received
+    assert "temperature" in generate("the", "--temperature", "-1").stderr
 
 
 def test_json(text: StubWriter) -> None:

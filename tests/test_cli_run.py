@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from cli_engine import CliEngine
 from click.testing import CliRunner, Result
+from stub_writer import StubWriter, written
 
 from ramet import cli
-from ramet.errors import EngineFault
+from ramet.errors import EngineFault, InvalidRequest, Overloaded
 from ramet.request import Decision, DecisionRequest
 
 
@@ -109,8 +110,10 @@ def test_rows_added_to_the_input_are_answered(cli_engine: CliEngine, rows: Path,
 
 
 @pytest.mark.parametrize(
-    "arguments", [("-m", "other"), ("--debias", "2"), ("--dtype", "float32"), ("--batch-invariant",)]
-)
+    "arguments",
+    [("-m", "other"), ("--debias", "2"), ("--dtype", "float32"), ("--batch-invariant",), ("--chunk-size", "4"),
+     ("--mode", "block"), ("--ahead",), ("--confidence-threshold", "0.5"), ("--block-size", "8")],
+)  # fmt: skip
 def test_other_settings_are_refused(cli_engine: CliEngine, rows: Path, out: Path, arguments: tuple[str, ...]) -> None:
     run(rows, out)
     before = out.read_bytes()
@@ -255,3 +258,128 @@ def test_stopped_by_hand(monkeypatch: pytest.MonkeyPatch, rows: Path, out: Path)
     assert result.exit_code == 130
     assert "the same command goes on from here" in result.stderr
     assert [row["index"] for row in read(out)] == list(range(5))
+
+
+def chat(number: int, **more: Any) -> str:
+    return json.dumps({"id": f"row-{number}", "messages": [{"role": "user", "content": "ab" * number}], **more})
+
+
+@pytest.fixture
+def writer(cli_engine: CliEngine) -> StubWriter:
+    cli_engine.text = StubWriter(kind="masks", reply=written("ab 🦩the cab"))
+    return cli_engine.text
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    """Decisions, chats and prompts by turns."""
+    path = tmp_path / "texts.jsonl"
+    lines = [(request, chat)[n % 2](n) if n % 3 else json.dumps({"prompt": [5, n], "max_tokens": 3}) for n in range(12)]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_rows_that_ask_for_text(cli_engine: CliEngine, writer: StubWriter, texts: Path, out: Path) -> None:
+    result = run(texts, out, "--parallel", "5")
+    assert result.exit_code == 0, result.stderr
+    rows = read(out)
+    assert [row["index"] for row in rows] == [*range(12)]
+    n = len(writer.reply)
+    n_prompt = len(next(asked.prompt for asked in writer.received if len(asked.prompt) > 2))
+    usage = {"prompt_tokens": n_prompt, "completion_tokens": n, "total_tokens": n + n_prompt, "x_steps": 24}
+    expected = {"index": 1, "id": "row-1", "model": "stub", "text": "ab 🦩the cab", "finish_reason": "stop",
+                "usage": usage | {"x_tokens_per_step": round(n / 24, 4), "x_mean_chunk": 4.0}}  # fmt: skip
+    assert rows[1] | {"request": 0} == expected | {"request": 0}
+    assert (rows[0]["text"], rows[0]["finish_reason"], rows[0]["usage"]["completion_tokens"]) == (
+        "ab \ufffd",
+        "length",
+        3,
+    )
+    assert [n for n, row in enumerate(rows) if "answers" in row] == [2, 4, 8, 10]
+    assert len(cli_engine.received) == 4
+
+
+def test_texts_resumed_from_any_byte_are_the_same(writer: StubWriter, texts: Path, out: Path) -> None:
+    run(texts, out)
+    whole = out.read_bytes()
+    for cut in (1, len(whole) // 2, len(whole) - 1):
+        out.write_bytes(whole[:cut])
+        assert run(texts, out).exit_code == 0
+        assert out.read_bytes() == whole
+
+
+def test_parameters_of_a_row(cli_engine: CliEngine, writer: StubWriter, tmp_path: Path, out: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    lines = [chat(1, temperature=0.5, seed=3, chunk_size=4, stop=" cab", logprobs=True, model="other", stream=True),
+             json.dumps({"prompt": "ab", "logprobs": 1})]  # fmt: skip
+    path.write_text("\n".join(lines))
+    result = run(path, out)
+    asked = writer.received[0]
+    assert (asked.temperature, asked.seed, asked.chunk_size) == (0.5, 3, 4)
+    first, second = read(out)
+    assert (first["text"], first["stop_reason"], first["model"]) == ("ab 🦩the", " cab", "stub")
+    assert [each["token"] for each in first["logprobs"]["content"]][:2] == ["ab", " "]
+    assert second["logprobs"]["tokens"][:2] == ["ab", " "]
+    assert "ignored: 'stream', in 1 rows" in result.stderr
+
+
+def test_a_bad_row_for_text_becomes_an_error_row(writer: StubWriter, tmp_path: Path, out: Path) -> None:
+    bad = {
+        chat(1, temperature=-1): ("temperature", "invalid_request"),
+        chat(2, top_logprobs=2, logprobs=True): ("top_logprobs", "invalid_request"),
+        chat(3, nonsense=1): ("nonsense", "invalid_request"),
+        chat(4, prompt="ab"): ("prompt", "invalid_request"),
+        json.dumps({"prompt": ["ab", "ab"]}): ("prompt", "invalid_request"),
+        json.dumps({"messages": []}): ("messages", "invalid_request"),
+        json.dumps({"messages": [{"role": "tool", "content": "x"}]}): ("messages", "invalid_request"),
+    }
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join([chat(0), *bad, chat(9)]))
+    result = run(path, out)
+    assert result.exit_code == 0
+    assert f"{len(bad)} of them errors" in result.stderr
+    first, *errors, last = read(out)
+    assert first["text"] == last["text"] == "ab 🦩the cab"
+    for row, (field, kind) in zip(errors, bad.values(), strict=True):
+        assert (row["error"]["field"], row["error"]["type"]) == (field, kind)
+        assert "text" not in row
+    assert errors[0]["id"] == "row-1"
+
+
+def test_what_the_engine_refuses_has_the_row_s_name_for_it(writer: StubWriter, tmp_path: Path, out: Path) -> None:
+    writer.failure = InvalidRequest("is too long", field="max_tokens")
+    path = tmp_path / "rows.jsonl"
+    path.write_text(chat(0, max_completion_tokens=9) + "\n" + request(1))
+    assert run(path, out).exit_code == 0
+    bad, good = read(out)
+    assert bad["error"]["field"] == "max_completion_tokens"
+    assert "answers" in good
+
+
+def test_a_full_queue_is_waited_for_with_texts_too(
+    monkeypatch: pytest.MonkeyPatch, writer: StubWriter, texts: Path, out: Path
+) -> None:
+    writer.failure = Overloaded("full", retry_after_s=0.001)
+    begun = writer.stream
+
+    def stream(asked: Any) -> Any:
+        writer.failure = None if len(writer.received) > 20 else writer.failure
+        return begun(asked)
+
+    monkeypatch.setattr(writer, "stream", stream)
+    assert run(texts, out).exit_code == 0
+    assert not any("error" in row for row in read(out))
+    assert len(writer.received) > 20
+
+
+def test_a_model_that_writes_no_text(cli_engine: CliEngine, texts: Path, out: Path) -> None:
+    assert run(texts, out).exit_code == 0
+    assert [row["error"]["type"] for row in read(out) if "error" in row] == ["not_supported"] * 8
+
+
+def test_a_decision_s_row_stays_one_whatever_it_has_besides(writer: StubWriter, tmp_path: Path, out: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(request(0, prompt="x", messages=[]))
+    result = run(path, out)
+    assert "answers" in read(out)[0]
+    assert "ignored: 'prompt', in 1 rows" in result.stderr

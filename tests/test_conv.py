@@ -14,7 +14,7 @@ from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from ramet.cache.state import Recurrent
 from ramet.ops.conv import cpu, reference
-from ramet.round import Stream, pack
+from ramet.round import Stream, Units, pack
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 
@@ -76,7 +76,7 @@ def poisoned() -> Iterator[None]:
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 65])
 @pytest.mark.parametrize("width", [1, 2, 4, 6])
 def test_the_reference_is_that_of_transformers(n: int, width: int) -> None:
-    given = scene(np.random.default_rng(n), pack([unit(trunk(n))]).on(CPU), 1, width=width)
+    given = scene(np.random.default_rng(n), pack(Units.of([unit(trunk(n))])).on(CPU), 1, width=width)
     found = reference.causal_conv(given.x, given.weight, given.stream, None)
     expected = modeling_qwen3_5.causal_conv1d_fn(given.x.T[None], given.weight, activation="silu")[0].T
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
@@ -85,7 +85,7 @@ def test_the_reference_is_that_of_transformers(n: int, width: int) -> None:
 def test_a_path_is_its_rows_in_one_sequence() -> None:
     """A window, then a chain of segments, most of them shorter than the kernel."""
     rng = np.random.default_rng(0)
-    given = scene(rng, pack([unit(chain(1, 2, 1, 5, 3), 0, [(0, 1), (2, 2), (11, 3)])]).on(CPU), 4)
+    given = scene(rng, pack(Units.of([unit(chain(1, 2, 1, 5, 3), 0, [(0, 1), (2, 2), (11, 3)])])).on(CPU), 4)
     found, window = given.expected()
     whole = torch.cat((given.window[0], given.x)).double()
     expected = modeling_qwen3_5.causal_conv1d_fn(whole.T[None], given.weight.double(), activation="silu")[0].T[3:]
@@ -106,11 +106,11 @@ def test_random_trees(path: str, dtype: torch.dtype, seed: int) -> None:
 def test_chains_of_single_rows(path: str) -> None:
     rng = np.random.default_rng(1)
     cuts = [(i, i + 1) for i in range(9)]
-    check(scene(rng, pack([unit(chain(1, 1, 1, 1, 9), 0, cuts), unit(chain(1, 1, 2))]).on(CPU), 11))
+    check(scene(rng, pack(Units.of([unit(chain(1, 1, 1, 1, 9), 0, cuts), unit(chain(1, 1, 2))])).on(CPU), 11))
 
 
 def test_large_inputs(path: str) -> None:
-    given = scene(np.random.default_rng(2), pack([unit(trunk(40))]).on(CPU), 1)
+    given = scene(np.random.default_rng(2), pack(Units.of([unit(trunk(40))])).on(CPU), 1)
     check(replace(given, x=given.x * 1e4))
 
 
@@ -118,10 +118,10 @@ def test_large_inputs(path: str) -> None:
 def test_bits_depend_on_the_path_alone(path: str, dtype: torch.dtype) -> None:
     """Alone, and among others, cut in other places, by several threads."""
     rng = np.random.default_rng(3)
-    one = scene(rng, pack([unit(trunk(150, 70))]).on(CPU), 1, channels=1040, dtype=dtype)
+    one = scene(rng, pack(Units.of([unit(trunk(150, 70))])).on(CPU), 1, channels=1040, dtype=dtype)
     expected, _ = one.run()
-    many = scene(rng, pack([unit(trunk(3, 2), 0), unit(trunk(150, 9, 70), leaves=[(64, 1), (90, 2)])]).on(CPU), 3,
-                 channels=1040, dtype=dtype)  # fmt: skip
+    units = Units.of([unit(trunk(3, 2), 0), unit(trunk(150, 9, 70), leaves=[(64, 1), (90, 2)])])
+    many = scene(rng, pack(units).on(CPU), 3, channels=1040, dtype=dtype)
     rows = 5 + torch.cat((torch.arange(150), torch.arange(159, 229)))
     x = torch.full_like(many.x, torch.nan)
     x[rows] = one.x
@@ -131,6 +131,6 @@ def test_bits_depend_on_the_path_alone(path: str, dtype: torch.dtype) -> None:
 
 
 def test_no_states(path: str) -> None:
-    given = scene(np.random.default_rng(4), pack([unit(trunk(5, 3))]).on(CPU), 1)
+    given = scene(np.random.default_rng(4), pack(Units.of([unit(trunk(5, 3))])).on(CPU), 1)
     found = cpu.causal_conv(given.x, given.weight, given.stream, None)
     assert torch.equal(found, given.run()[0])

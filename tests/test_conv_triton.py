@@ -14,7 +14,7 @@ from triton_device import DEVICE
 from ramet.cache.state import Recurrent
 from ramet.ops.conv import reference
 from ramet.ops.conv import triton as ours
-from ramet.round import Capacity, Round, Stream, Unit, pack
+from ramet.round import Capacity, Round, Stream, Unit, Units, pack
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of overflow where kernels are interpreted
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
@@ -60,7 +60,7 @@ def scene(
     rng: np.random.Generator, units: Sequence[Unit], n_slots: int = 1, *, width: int = 4, channels: int = 32,
     dtype: torch.dtype = torch.float32, more_rows: int = 0,
 ) -> Scene:  # fmt: skip
-    packed = pack(units)
+    packed = pack(Units.of(units))
     window = torch.full((n_slots, width - 1, channels), torch.nan)
     begun = packed["piece_from"][packed["piece_from"] >= 0]
     window[begun] = normal(rng, len(begun), width - 1, channels)

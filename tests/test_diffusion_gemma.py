@@ -27,7 +27,7 @@ from ramet.families import FAMILIES
 from ramet.layers.conditioning import Soft
 from ramet.layers.decoder import Decoder
 from ramet.ops import choose
-from ramet.round import Unit, pack
+from ramet.round import Unit, Units, pack
 from ramet.tree import WHOLE, FloatArray, Read, Reads, Segment, Tree
 from tests import decoders
 from tests import diffusion_gemma_oracle as oracle
@@ -74,7 +74,7 @@ def decoder(name: str, attention: str = "cpu") -> Decoder:
 
 
 def one_pass(model: Decoder, units: Sequence[Unit], soft: Soft | None = None) -> list[Reads]:
-    packed = pack(units)
+    packed = pack(Units.of(units))
     return packed.results(*model(packed.on(CPU), None, soft))
 
 
@@ -150,7 +150,7 @@ def test_poisoned_neighbours_change_nothing(name: str) -> None:
         Unit(tree_of(other, bad), np.arange(5, dtype=np.int32), 17, forks=np.zeros(1, np.int32)),
         Unit(tree_of(prompt, bad, canvas)),
     ]
-    packed = pack(units)
+    packed = pack(Units.of(units))
     stream = packed.on(CPU)
     rows = torch.arange(30, 39, dtype=torch.int32) + int(stream.starts[2])
     soft = Soft(rows, torch.full((9, model.shape.hidden_size), torch.nan))

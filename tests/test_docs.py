@@ -35,7 +35,7 @@ def test_pages_are_up_to_date(generate: ModuleType, page: str) -> None:
 def test_told_defaults_are_the_real_ones(generate: ModuleType) -> None:
     told = {name: default for name, default, *_ in generate._engine_rows()}
     for field in dataclasses.fields(EngineSettings):
-        if isinstance(field.default, int | str):
+        if isinstance(field.default, int | float | str):
             assert told[field.name] == str(field.default), field.name
     on_cpu = EngineSettings(device="cpu").resolved()
     assert told["max_round_tokens"].startswith(f"{on_cpu.max_round_tokens} on a CPU")

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from conftest import Serve
@@ -20,13 +20,14 @@ from pydantic import TypeAdapter
 from stub_engine import StubEngine
 from stub_writer import StubWriter, written
 
-from ramet.cli.vllm_names import DIFFUSION, SAME
+from ramet.cli.peer_names import DIFFUSION, SAME
+from ramet.denoise.unmask import Strategy
 from ramet.errors import EngineFault, NotSupported, Overloaded, RametError, RequestTooLong, UnknownModel
 from ramet.server import ServerSettings, create_app
 from ramet.server.errors import BodyTimeout, BodyTooLarge, MalformedBody, Unauthenticated, UnsupportedBody
 from ramet.server.openai import answer
 from ramet.server.openai.errors import described
-from ramet.server.openai.parameters import REFUSED, WITHOUT_EFFECT
+from ramet.server.openai.parameters import NOT_TAKEN, REFUSED, WITHOUT_EFFECT
 from ramet.server.openai.request import MAX_LABELS, MAX_PROMPTS, ChatRequest, CompletionRequest, DiffusionArguments
 
 PAGE = "docs/text.md"
@@ -63,6 +64,17 @@ def test_parameters_are_told() -> None:
         values = [] if passes == "nothing" else json.loads(f"[{passes}]")
         assert values == list(REFUSED[name].neutral), name
     assert words("Fields") >= WITHOUT_EFFECT
+
+
+def test_what_models_do_not_take_is_told() -> None:
+    rows = section(PAGE, "Three ways to write").rows
+    assert {row[0] for row in rows} == {name for names in NOT_TAKEN.values() for name in names}
+    for name, *told in rows:
+        for kind, takes in zip(("canvas", "masks", "next"), told, strict=True):
+            assert (takes == "yes") == (name not in NOT_TAKEN[kind]), (name, kind)
+            passes = json.loads(f"[{takes.removeprefix('no').strip(' ()')}]") if takes != "yes" else []
+            assert takes == "yes" or passes == list(NOT_TAKEN[kind][name].neutral), (name, kind)
+    assert [row[0] for row in section(PAGE, "Masks").rows] == list(get_args(Strategy))
 
 
 def test_arguments_of_reads_are_told() -> None:

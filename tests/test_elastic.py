@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ramet.denoise.commits import Rates, counted, solve
+from ramet.denoise.commits import Rates, solve
 from ramet.denoise.elastic import Auto, Demand, Fixed, Tiers, chunk_sizes
 from ramet.errors import InvalidRequest
 
 BLOCK = 32
-RATES = solve(counted(np.tile(0.55 * 0.85 ** np.arange(BLOCK), (3, 1))))
-HARD = solve(counted(np.tile(0.05 * 0.5 ** np.arange(BLOCK), (3, 1))))
+RATES = solve(np.tile(0.55 * 0.85 ** np.arange(BLOCK), (3, 1)))
+HARD = solve(np.tile(0.05 * 0.5 ** np.arange(BLOCK), (3, 1)))
 
 
 def step(rows: np.ndarray) -> np.ndarray:

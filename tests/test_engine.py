@@ -321,3 +321,35 @@ def test_unknown_settings_and_values_out_of_range_are_refused() -> None:
         EngineSettings(dtype="int3").resolved()
     with pytest.raises(InvalidRequest, match="device"):
         EngineSettings(device="abacus").resolved()
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"chunk_size": "1"}, "chunk_size"),
+        ({"chunk_size": "-4"}, "chunk_size"),
+        ({"chunk_size": "all"}, "chunk_size"),
+        ({"chunk_tiers": "4"}, "chunk_tiers"),
+        ({"chunk_tiers": "4:1"}, "chunk_tiers"),
+        ({"chunk_tiers": "8:4,4:8"}, "chunk_tiers"),
+        ({"chunk_tiers": "4:8", "chunk_size": "8"}, "chunk_tiers"),
+        ({"mode": "canvas"}, "mode"),
+        ({"mode": "block", "chunk_size": "8"}, "chunk_size"),
+        ({"mode": "block", "chunk_tiers": "4:8"}, "chunk_tiers"),
+        ({"mode": "block", "ahead": True}, "ahead"),
+        ({"unmasking_strategy": "random"}, "unmasking_strategy"),
+        ({"confidence_threshold": 1.5}, "confidence_threshold"),
+        ({"confidence_threshold": float("nan")}, "confidence_threshold"),
+        ({"denoising_steps": 0}, "denoising_steps"),
+    ],
+)
+def test_settings_of_blocks_that_are_refused(settings: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        EngineSettings(**settings)
+    assert caught.value.field == field
+
+
+def test_settings_of_blocks() -> None:
+    EngineSettings(chunk_size="2", ahead=True, confidence_threshold=0, denoising_steps=1)
+    EngineSettings(chunk_tiers="4:32,32:16,256:8", unmasking_strategy="entropy_bounded", confidence_threshold=1)
+    EngineSettings(mode="block", latency_cache="x")

@@ -16,7 +16,7 @@ from ramet.cache.state import Recurrent
 from ramet.ops import GatedDelta, native
 from ramet.ops.gated_delta import cpu, reference
 from ramet.ops.gated_delta.reference import CHUNK
-from ramet.round import Stream, pack
+from ramet.round import Stream, Units, pack
 from ramet.tree import Read, Segment, Tree
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
@@ -102,7 +102,7 @@ def poisoned() -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     if native.library() is not None:
-        stream = pack([unit(trunk(2 * CHUNK, CHUNK), 0)]).on(CPU)
+        stream = pack(Units.of([unit(trunk(2 * CHUNK, CHUNK), 0)])).on(CPU)
         spoilt = scene(np.random.default_rng(0), stream, 1, heads=(1, 2, 128, 128))
         for name in (*ROWS, "state"):
             getattr(spoilt, name)[:] = torch.nan
@@ -116,7 +116,7 @@ def poisoned() -> Iterator[None]:
 @pytest.mark.parametrize("begun", [-1, 0])
 @pytest.mark.parametrize("rule", ["torch_recurrent_gated_delta_rule", "torch_chunk_gated_delta_rule"])
 def test_the_reference_is_that_of_transformers(n: int, begun: int, rule: str) -> None:
-    given = scene(np.random.default_rng(n), pack([unit(trunk(n), begun, [(n - 1, 1)])]).on(CPU), 2)
+    given = scene(np.random.default_rng(n), pack(Units.of([unit(trunk(n), begun, [(n - 1, 1)])])).on(CPU), 2)
     states = Recurrent(given.state[:, :0], given.state.clone())
     found = given.by(reference.gated_delta, states)
     g = given.rate * torch.nn.functional.softplus(given.a + given.dt_bias)
@@ -144,7 +144,7 @@ def test_a_branch_continues_what_is_above_it() -> None:
             segments.insert(0, int(stream.parents[segments[0]]))
         rows = torch.cat([torch.arange(int(stream.lengths[i])) + int(stream.starts[i]) for i in segments])
         first = int(torch.searchsorted(stream.piece_starts, stream.starts[segments[0]]))
-        alone = pack([unit(trunk(len(rows)), int(stream.piece_from[first]))]).on(CPU)
+        alone = pack(Units.of([unit(trunk(len(rows)), int(stream.piece_from[first]))])).on(CPU)
         inputs = {name: getattr(given, name)[rows] for name in ROWS}
         expected, _ = replace(given, stream=alone, **inputs).expected()
         torch.testing.assert_close(found[rows], expected, rtol=1e-9, atol=1e-9)
@@ -161,27 +161,27 @@ def test_random_trees(path: str, dtype: torch.dtype, seed: int) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_every_length_up_to_two_chunks(path: str, dtype: torch.dtype) -> None:
     lengths = range(1, 2 * CHUNK + 3)
-    stream = pack([unit(trunk(5, *lengths), leaves=[(4, 0)])]).on(CPU)
+    stream = pack(Units.of([unit(trunk(5, *lengths), leaves=[(4, 0)])])).on(CPU)
     check(scene(np.random.default_rng(2), stream, 1, heads=(1, 2, 16, 32), dtype=dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("heads", [(1, 1, 16, 128), (2, 4, 128, 16), (3, 3, 48, 80), (1, 6, 128, 128), (2, 2, 24, 20)])
 def test_head_sizes(path: str, dtype: torch.dtype, heads: tuple[int, int, int, int]) -> None:
-    stream = pack([unit(trunk(70, 30, 9), 0, [(99, 1)])]).on(CPU)
+    stream = pack(Units.of([unit(trunk(70, 30, 9), 0, [(99, 1)])])).on(CPU)
     check(scene(np.random.default_rng(3), stream, 2, heads=heads, dtype=dtype))
 
 
 def test_chains_of_single_rows(path: str) -> None:
     cuts = [(i, i + 1) for i in range(13)]
-    stream = pack([unit(chain(1, 1, 1, 1, 9), 0, cuts), unit(chain(1, 1, 2))]).on(CPU)
+    stream = pack(Units.of([unit(chain(1, 1, 1, 1, 9), 0, cuts), unit(chain(1, 1, 2))])).on(CPU)
     check(scene(np.random.default_rng(4), stream, 15))
 
 
 @pytest.mark.parametrize("bias", [-30.0, 60.0])
 def test_decays_near_one_and_near_zero(path: str, bias: float) -> None:
     """Within one chunk too: behind a row that forgets everything, the next ones remember each other."""
-    given = scene(np.random.default_rng(5), pack([unit(trunk(150, 40), 0, [(149, 1)])]).on(CPU), 2)
+    given = scene(np.random.default_rng(5), pack(Units.of([unit(trunk(150, 40), 0, [(149, 1)])])).on(CPU), 2)
     check(replace(given, dt_bias=torch.full_like(given.dt_bias, bias)))
     mixed = given.a.clone()
     mixed[::7] += 900
@@ -190,26 +190,26 @@ def test_decays_near_one_and_near_zero(path: str, bias: float) -> None:
 
 def test_repeated_keys(path: str) -> None:
     """The system is far from the identity: all keys alike, beta near 1, no decay."""
-    given = scene(np.random.default_rng(6), pack([unit(trunk(150, 40))]).on(CPU), 1)
+    given = scene(np.random.default_rng(6), pack(Units.of([unit(trunk(150, 40))])).on(CPU), 1)
     given.k[:] = given.k[:1] + 0.01 * given.k
     check(replace(given, b=given.b + 12, dt_bias=given.dt_bias - 30))
 
 
 def test_rows_of_zeros(path: str) -> None:
-    given = scene(np.random.default_rng(7), pack([unit(trunk(80, 20))]).on(CPU), 1)
+    given = scene(np.random.default_rng(7), pack(Units.of([unit(trunk(80, 20))])).on(CPU), 1)
     given.q[::3], given.k[::5], given.v[::7] = 0.0, 0.0, 0.0
     check(given)
 
 
 def test_heads_that_lie_apart(path: str) -> None:
-    given = scene(np.random.default_rng(8), pack([unit(trunk(80, 20))]).on(CPU), 1)
+    given = scene(np.random.default_rng(8), pack(Units.of([unit(trunk(80, 20))])).on(CPU), 1)
     q, k, gate = (x.mT.contiguous().mT for x in (given.q, given.k, given.gate))
     check(replace(given, q=q, k=k, gate=gate, a=given.a.t().contiguous().t()))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_bits_do_not_depend_on_threads(compiled: None, dtype: torch.dtype) -> None:
-    stream = pack([unit(trunk(200, *range(30, 60)), 0, [(170, 1)])]).on(CPU)
+    stream = pack(Units.of([unit(trunk(200, *range(30, 60)), 0, [(170, 1)])])).on(CPU)
     given = scene(np.random.default_rng(9), stream, 2, dtype=dtype)
     expected = given.run()
     for n in (2, 3):
@@ -223,13 +223,13 @@ def test_bits_do_not_depend_on_threads(compiled: None, dtype: torch.dtype) -> No
 def test_bits_do_not_depend_on_what_shares_the_round(compiled: None, dtype: torch.dtype) -> None:
     """A trunk with one branch, and the same among siblings, children and other units of NaN."""
     rng = np.random.default_rng(10)
-    one = scene(rng, pack([unit(trunk(203, 61), 0)]).on(CPU), 1, dtype=dtype)
+    one = scene(rng, pack(Units.of([unit(trunk(203, 61), 0)])).on(CPU), 1, dtype=dtype)
     alone, _ = one.run()
     below = ((9, 0), (61, 0), (5, 2))  # rows and parents
     trunk_of = Segment(np.zeros(203, np.int32), reads=[Read([1])])
     shared = Tree.of([trunk_of, *(Segment(np.zeros(n, np.int32), p) for n, p in below)])
     units = [unit(trunk(40, 3)), unit(shared, 0, [(202, 2), (272, 3)]), unit(chain(30, 9), 1)]
-    many = scene(rng, pack(units, 16).on(CPU), 4, dtype=dtype)
+    many = scene(rng, pack(Units.of(units), 16).on(CPU), 4, dtype=dtype)
     rows = 43 + torch.cat((torch.arange(203), torch.arange(212, 273)))
     inputs = {}
     for name in ROWS:
@@ -254,16 +254,16 @@ def test_bits_of_a_piece_cut_at_multiples_of_the_chunk(
     """Cut within one round, and by rounds of which each begins from the slot that the one before wrote."""
     n = 3 * CHUNK + 21
     rng, final = np.random.default_rng(11), (n - 1, 9)
-    whole = scene(rng, pack([unit(trunk(n), 0, [final])]).on(CPU), 10, heads=heads, dtype=dtype)
+    whole = scene(rng, pack(Units.of([unit(trunk(n), 0, [final])])).on(CPU), 10, heads=heads, dtype=dtype)
     expected, expected_state = whole.run()
     leaves = [*((c - 1, i + 1) for i, c in enumerate(cuts)), final]
-    found, state = replace(whole, stream=pack([unit(trunk(n), 0, leaves)]).on(CPU)).run()
+    found, state = replace(whole, stream=pack(Units.of([unit(trunk(n), 0, leaves)])).on(CPU)).run()
     assert torch.equal(found, expected)
     assert torch.equal(state[9], expected_state[9])
     state, at, begun = whole.state, 0, 0
     for row, slot in leaves:
         part = {name: getattr(whole, name)[at : row + 1] for name in ROWS}
-        stream = pack([unit(trunk(row + 1 - at), begun, [(row - at, slot)])]).on(CPU)
+        stream = pack(Units.of([unit(trunk(row + 1 - at), begun, [(row - at, slot)])])).on(CPU)
         found, state = replace(whole, stream=stream, state=state, **part).run()
         assert torch.equal(found, expected[at : row + 1])
         at, begun = row + 1, slot
@@ -272,7 +272,9 @@ def test_bits_of_a_piece_cut_at_multiples_of_the_chunk(
 
 def test_nan_reaches_those_behind_it_and_nobody_else(path: str) -> None:
     """In rows as in states."""
-    given = scene(np.random.default_rng(12), pack([unit(trunk(140, 20, 9)), unit(trunk(30, 8), 0)]).on(CPU), 1)
+    given = scene(
+        np.random.default_rng(12), pack(Units.of([unit(trunk(140, 20, 9)), unit(trunk(30, 8), 0)])).on(CPU), 1
+    )
     given.v[145] = torch.nan
     given.state[0] = torch.nan
     bad = given.run()[0].isnan().flatten(1)
@@ -283,7 +285,7 @@ def test_nan_reaches_those_behind_it_and_nobody_else(path: str) -> None:
 
 
 def test_a_bad_gate_reaches_its_row(path: str) -> None:
-    given = scene(np.random.default_rng(12), pack([unit(trunk(140, 20, 9))]).on(CPU), 1, dtype=torch.bfloat16)
+    given = scene(np.random.default_rng(12), pack(Units.of([unit(trunk(140, 20, 9))])).on(CPU), 1, dtype=torch.bfloat16)
     expected, _ = given.run()
     given.gate[145, 1, 7] = torch.nan
     found, _ = given.run()
@@ -295,12 +297,12 @@ def test_a_bad_gate_reaches_its_row(path: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_large_gates(path: str, dtype: torch.dtype) -> None:
-    given = scene(np.random.default_rng(15), pack([unit(trunk(80, 20))]).on(CPU), 1, dtype=dtype)
+    given = scene(np.random.default_rng(15), pack(Units.of([unit(trunk(80, 20))])).on(CPU), 1, dtype=dtype)
     check(replace(given, gate=given.gate * 1e4))
 
 
 def test_other_dtypes_take_the_plain_path(compiled: None) -> None:
-    given = scene(np.random.default_rng(13), pack([unit(trunk(80, 20))]).on(CPU), 1)
+    given = scene(np.random.default_rng(13), pack(Units.of([unit(trunk(80, 20))])).on(CPU), 1)
     half = {name: getattr(given, name).half() for name in ROWS}
     found, _ = replace(given, **half).run()
     assert found.dtype == torch.float16
@@ -309,5 +311,5 @@ def test_other_dtypes_take_the_plain_path(compiled: None) -> None:
 
 
 def test_no_states(path: str) -> None:
-    given = scene(np.random.default_rng(14), pack([unit(trunk(80, 20))]).on(CPU), 1)
+    given = scene(np.random.default_rng(14), pack(Units.of([unit(trunk(80, 20))])).on(CPU), 1)
     assert torch.equal(given.by(cpu.gated_delta, None), given.run()[0])

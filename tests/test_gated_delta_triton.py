@@ -16,7 +16,7 @@ from ramet.ops import GatedDelta
 from ramet.ops.gated_delta import reference
 from ramet.ops.gated_delta import triton as ours
 from ramet.ops.gated_delta.reference import CHUNK
-from ramet.round import Capacity, Round, Stream, Unit, pack
+from ramet.round import Capacity, Round, Stream, Unit, Units, pack
 from ramet.tree import Read, Segment, Tree
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of overflow where kernels are interpreted
@@ -81,7 +81,7 @@ def scene(
     dtype: torch.dtype = torch.float32, more_rows: int = 0,
 ) -> Scene:  # fmt: skip
     """q, k, v and gate are slices of one matrix, a and b of another; decays of 0.2 to nearly 1 a row."""
-    packed = pack(units)
+    packed = pack(Units.of(units))
     Hk, Hv, Dk, Dv = heads
     T, widths = packed.n_tokens, [Hk * Dk, Hk * Dk, Hv * Dv, Hv * Dv]
     merged, gates = normal(rng, T + more_rows, sum(widths) + 24), normal(rng, T + more_rows, 2 * Hv)
@@ -239,15 +239,15 @@ def test_bits_of_a_piece_cut_at_multiples_of_the_chunk(dtype: torch.dtype, cuts:
     whole = scene(rng, [unit(trunk(n), 0, [final])], 10, heads=(1, 1, 32, 48), dtype=dtype)
     expected, expected_state = whole.run()
     leaves = [*((c - 1, i + 1) for i, c in enumerate(cuts)), final]
-    found, state = replace(whole, packed=pack([unit(trunk(n), 0, leaves)])).run()
+    found, state = replace(whole, packed=pack(Units.of([unit(trunk(n), 0, leaves)]))).run()
     assert torch.equal(found, expected)
     assert torch.equal(state[9], expected_state[9])
-    found, _ = replace(whole, packed=pack([unit(trunk(n), 0)])).run()
+    found, _ = replace(whole, packed=pack(Units.of([unit(trunk(n), 0)]))).run()
     assert torch.equal(found, expected)
     state, at, begun = whole.state, 0, 0
     for row, slot in leaves:
         part = {name: getattr(whole, name)[at : row + 1] for name in ROWS}
-        packed = pack([unit(trunk(row + 1 - at), begun, [(row - at, slot)])])
+        packed = pack(Units.of([unit(trunk(row + 1 - at), begun, [(row - at, slot)])]))
         found, state = replace(whole, packed=packed, state=state, **part).run()
         assert torch.equal(found, expected[at : row + 1])
         at, begun = row + 1, slot
@@ -299,7 +299,7 @@ def test_lists(seed: int) -> None:
     """Every row is in one tile, parents are before their children, and the lists fit their room."""
     rng = np.random.default_rng(seed)
     units, _ = random_units(rng, n_trees=5, max_length=(3, 40, 200)[seed % 3])
-    packed = pack(units)
+    packed = pack(Units.of(units))
     work, T = ours.plan(packed), packed.n_tokens
     room = ours.room(packed.needs)
     assert all(len(work[name]) <= room[name] for name in room)

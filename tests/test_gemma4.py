@@ -23,7 +23,7 @@ from ramet.layers.decoder import Decoder
 from ramet.layers.per_layer import PerLayerPart
 from ramet.layers.shape import Shape
 from ramet.ops import Linear, choose
-from ramet.round import Unit, pack
+from ramet.round import Unit, Units, pack
 from ramet.tree import Read, Segment, Tree
 from tests import decoders
 from tests.oracle import evaluate
@@ -180,7 +180,7 @@ def test_layers_behind_the_last_with_keys_see_only_the_rows_that_are_read() -> N
     state, question = (rng.integers(0, decoders.VOCAB_SIZE, n).astype(np.int32) for n in (40, 9))
     tree = Tree.of([Segment(state), *(Segment(question[i:], 0, reads=[Read([1, 2])]) for i in range(2))])
     decoder, seen = counted()
-    packed = pack([Unit(tree)])
+    packed = pack(Units.of([Unit(tree)]))
     found, wanted = packed.results(*decoder(packed.on(CPU), None))[0], evaluate(decoders.oracle("gemma4"), tree)
     for i in range(2):
         np.testing.assert_allclose(np.exp(found.logprobs(i)), np.exp(wanted.logprobs(i)), rtol=0, atol=1e-5)
@@ -191,7 +191,7 @@ def test_layers_behind_the_last_with_keys_see_only_the_rows_that_are_read() -> N
 
 def test_a_round_that_reads_nothing_leaves_keys_alone() -> None:
     decoder, seen = counted()
-    stream = pack([Unit(Tree.of([Segment(range(30))]))]).on(CPU)
+    stream = pack(Units.of([Unit(Tree.of([Segment(range(30))]))])).on(CPU)
     assert not len(decoder.hidden(stream, None))
     assert set(seen) == {30}
 

@@ -10,7 +10,7 @@ import torch
 
 from ramet.ops import native
 from ramet.ops.head import cpu, reference
-from ramet.round import Stream, Unit, pack
+from ramet.round import Stream, Unit, Units, pack
 from ramet.tree import IntArray, Read, Segment, Tree
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-5}  # sums are float32 in both
@@ -39,7 +39,7 @@ def reading(rng: np.random.Generator, rows: int, vocab_size: int, *, normalize: 
     reads = [Read(columns[i, : rng.integers(1, 9)], row, bool(rng.random() < normalize)) for i, row in enumerate(order)]
     tree = Tree.of([Segment(np.zeros(rows, np.int32), reads=reads)])
     none = np.zeros(0, np.int32)
-    return pack([Unit(tree, none, 0, none)]).on(torch.device("cpu"))
+    return pack(Units.of([Unit(tree, none, 0, none)])).on(torch.device("cpu"))
 
 
 def expected(
@@ -156,7 +156,9 @@ def test_bits_of_a_row_depend_on_no_other_row(path: str, dtype: torch.dtype, sof
     def read(rows: IntArray) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits [rows, 3] and norms of some rows, in their order."""
         reads = [Read(columns[row], i) for i, row in enumerate(rows)]
-        stream = pack([Unit(Tree.of([Segment(np.zeros(len(rows), np.int32), reads=reads)]))]).on(torch.device("cpu"))
+        stream = pack(Units.of([Unit(Tree.of([Segment(np.zeros(len(rows), np.int32), reads=reads)]))])).on(
+            torch.device("cpu")
+        )
         logits, norms = cpu.read(hidden[rows], vocabulary, stream, softcap)
         return logits.view(-1, 3), norms
 

@@ -9,7 +9,7 @@ from triton_device import DEVICE
 
 from ramet.ops.head import reference
 from ramet.ops.head import triton as ours
-from ramet.round import Round, Stream, Unit, pack
+from ramet.round import Round, Stream, Unit, Units, pack
 from ramet.tree import IntArray, Read, Segment, Tree
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, where kernels are interpreted
@@ -30,7 +30,7 @@ def reading(rng: np.random.Generator, rows: int, vocab_size: int, *, normalize: 
     reads = [
         Read(columns[i, : rng.integers(i > 0, 9)], row, bool(rng.random() < normalize)) for i, row in enumerate(order)
     ]
-    return pack([Unit(Tree.of([Segment(np.zeros(rows, np.int32), reads=reads)]))])
+    return pack(Units.of([Unit(Tree.of([Segment(np.zeros(rows, np.int32), reads=reads)]))]))
 
 
 def stream_of(packed: Round) -> Stream:
@@ -142,7 +142,7 @@ def test_bits_of_a_row_depend_on_no_other_row(dtype: torch.dtype, softcap: float
     def found(rows: IntArray) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits [rows, 3] and norms of some rows, in their order."""
         reads = [Read(columns[row], i, bool(row % 2)) for i, row in enumerate(rows)]
-        stream = stream_of(pack([Unit(Tree.of([Segment(np.zeros(len(rows), np.int32), reads=reads)]))]))
+        stream = stream_of(pack(Units.of([Unit(Tree.of([Segment(np.zeros(len(rows), np.int32), reads=reads)]))])))
         logits, norms = read(hidden[torch.from_numpy(rows)], weight, stream, softcap)
         return logits.view(-1, 3), norms
 
@@ -156,7 +156,7 @@ def test_bits_of_a_row_depend_on_no_other_row(dtype: torch.dtype, softcap: float
 
 
 def test_nothing_read() -> None:
-    stream = stream_of(pack([Unit(Tree.of([Segment(np.zeros(4, np.int32))]))]))
+    stream = stream_of(pack(Units.of([Unit(Tree.of([Segment(np.zeros(4, np.int32))]))])))
     logits, norms = ours.read(torch.empty(0, 8, device=DEVICE), ours.prepare(torch.ones(9, 8, device=DEVICE)), stream)
     assert (len(logits), len(norms)) == (0, 0)
 

@@ -10,16 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from draws import random_sampling, same
 
 from ramet.errors import InvalidRequest
 from ramet.ops import choose, native
 from ramet.ops.attention import cpu as attention
 from ramet.ops.attention import reference
 from ramet.ops.head import cpu as head
+from ramet.ops.head import reference as head_reference
 from ramet.ops.native import build, loader
 from ramet.ops.norm import cpu as norm
 from ramet.ops.norm import reference as norm_reference
-from ramet.round import Stream, Unit, pack
+from ramet.round import Stream, Unit, Units, pack
 from ramet.tree import Read, Segment, Tree
 
 CPU = torch.device("cpu")
@@ -45,7 +47,7 @@ def forgotten() -> Iterator[None]:
 def small_stream() -> Stream:
     segments = [Segment(np.zeros(200, np.int32)), *(Segment(np.zeros(n, np.int32), 0, 1, [Read([1])]) for n in (30, 7))]
     none = np.zeros(0, np.int32)
-    return pack([Unit(Tree.of(segments), none, 0, none)]).on(CPU)
+    return pack(Units.of([Unit(Tree.of(segments), none, 0, none)])).on(CPU)
 
 
 def check_all(stream: Stream) -> None:
@@ -72,6 +74,22 @@ def check_all(stream: Stream) -> None:
         wide = hidden.double() @ weight.double().T
         torch.testing.assert_close(logits.double(), wide[:, 1], rtol=1e-5, atol=1e-4)
         torch.testing.assert_close(norms.double(), wide.logsumexp(-1), rtol=1e-5, atol=1e-4)
+        check_sample(dtype)
+
+
+def check_sample(dtype: torch.dtype) -> None:
+    """Rows drawn in every way, against the same in float64; their bits are their own."""
+    how, rows = random_sampling(np.random.default_rng(2), 70), torch.arange(70)
+    hidden, weight = (torch.randn(70, 66) / 8).to(dtype), torch.randn(3001, 66).to(dtype)
+    found = head.sample(hidden, rows, head.prepare(weight), how, excluded=3)
+    tokens, *rest = head_reference.sampled(hidden.double() @ weight.double().T, how, 3)
+    kept = found.tokens == tokens
+    assert int(kept.sum()) >= 69  # a number may fall within rounding of an edge
+    for a, b in zip((found.logprobs, found.entropy), rest, strict=True):
+        torch.testing.assert_close(a[kept].double(), b[kept], rtol=1e-5, atol=1e-4)
+    for which in (np.arange(1), np.arange(69, 36, -1)):
+        part = head_reference.part_of(how, which)
+        assert same(head.sample(hidden, rows[which], head.prepare(weight), part, excluded=3), found, which)
 
 
 def test_status_names_the_processor_and_the_threads(compiler: build.Compiler) -> None:

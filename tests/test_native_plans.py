@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from random_trees import random_tree
 from triton_device import DEVICE  # before anything that imports triton
 
@@ -20,7 +22,7 @@ from ramet.ops.head import triton as head
 from ramet.ops.native import plan as compiled
 from ramet.ops.native.pack import pack
 from ramet.ops.planning import Plans
-from ramet.round import Round, Unit
+from ramet.round import Round, Unit, Units
 from ramet.round import pack as plain_pack
 from ramet.tree import WHOLE, IntArray, Read, Segment, Tree
 
@@ -120,21 +122,55 @@ def assert_same_lists(library: native.Library, packed: Round, asked: list[tuple[
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
+def assert_same_round(units: Units, multiple: int = 1) -> Round:
+    found, expected = pack(units, multiple), plain_pack(units, multiple)
+    assert found.spans == expected.spans
+    np.testing.assert_array_equal(found.data, expected.data)
+    np.testing.assert_array_equal(found.unit_reads, expected.unit_reads)
+    return found
+
+
 @pytest.mark.parametrize("multiple", [1, 16])
 @pytest.mark.parametrize("seed", range(6))
 def test_packing(library: native.Library, seed: int, multiple: int) -> None:
     for units in rounds(np.random.default_rng(seed)):
-        found, expected = pack(units, multiple), plain_pack(units, multiple)
-        assert found.spans == expected.spans
-        np.testing.assert_array_equal(found.data, expected.data)
-        np.testing.assert_array_equal(found.unit_reads, expected.unit_reads)
+        assert_same_round(Units.of(units), multiple)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 4), st.booleans()), min_size=1, max_size=4), st.integers(1, 32), st.data())
+def test_packing_parts(sizes: list[tuple[int, bool]], multiple: int, data: st.DataObject) -> None:
+    """Parts of several units each, of which some have positions, for some rows or all: joined, they are packed as they
+    are one by one, but for the positions."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 1 << 20)))
+    units, parts = [], []
+    for n, has_positions in sizes:
+        units += (own := random_units(rng, n, 20, 90))
+        part = Units.of(own)
+        if has_positions:
+            part = replace(part, positions=rng.integers(-1, 300, part.n_tokens).astype(np.int32))
+        parts.append(part)
+    joined = Units.joined(parts)
+    assert len(joined) == len(units)
+    found, plain = assert_same_round(joined, multiple), pack(Units.of(units), multiple)
+    given = np.append(joined.positions, np.full(found.n_tokens - joined.n_tokens, -1))
+    np.testing.assert_array_equal(found["positions"], np.where(given < 0, plain["positions"], given))
+    for name in found.spans.keys() - {"positions"}:
+        np.testing.assert_array_equal(found[name], plain[name], err_msg=name)
+    np.testing.assert_array_equal(found.unit_reads, plain.unit_reads)
+
+
+def test_arrays_of_other_types_are_cast(library: native.Library) -> None:
+    units = Units.of(random_units(np.random.default_rng(3), 5, 20, 90))
+    wide = Units(*(x.astype(np.int64) for x in units.arrays))
+    np.testing.assert_array_equal(assert_same_round(wide).data, pack(units).data)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_lists(library: native.Library, seed: int) -> None:
     rng = np.random.default_rng(seed)
     for units in rounds(rng):
-        assert_same_lists(library, plain_pack(units), list(how(rng)))
+        assert_same_lists(library, plain_pack(Units.of(units)), list(how(rng)))
 
 
 @pytest.mark.parametrize("invariant", [False, True])
@@ -146,7 +182,7 @@ def test_tiles_in_pieces(library: native.Library, invariant: bool, window: int) 
     shape |= {"window": window, "invariant": invariant}
     long, short = [*random_units(rng, 1, 9, 2), _behind(9000, 5)], [branches(40, 300, 3)]
     for units, read in itertools.product((long, short), (False, True)):
-        packed, asked = plain_pack(units), [("attention", shape | {"read": read})]
+        packed, asked = plain_pack(Units.of(units)), [("attention", shape | {"read": read})]
         joins = next(v for k, v in attention.plan(packed, **asked[0][1]).items() if k.endswith("joins"))
         assert window > 0 or (int(joins[0]) > 0) == (units is long)
         assert_same_lists(library, packed, asked)
@@ -159,7 +195,7 @@ def test_tiles_are_wide_where_rows_and_keys_fill_a_card(
     """In all of these some are parted, so that one turn of the machine takes all."""
     shape: dict[str, Any] = {"n_heads": 8, "n_kv_heads": 2, "head_dim": 256, "processors": 132, "window": 0}
     packed, asked = (
-        plain_pack([_behind(n_context, n_rows)]),
+        plain_pack(Units.of([_behind(n_context, n_rows)])),
         [("attention", shape | {"read": False, "invariant": False})],
     )
     lists = attention.plan(packed, **asked[0][1])
@@ -173,7 +209,7 @@ def test_tiles_are_wide_where_rows_and_keys_fill_a_card(
 @pytest.mark.parametrize(("n_rows", "n_joins"), [(12, 1), (16, 0)])
 def test_no_more_pieces_than_there_is_room_for_sums(library: native.Library, n_rows: int, n_joins: int) -> None:
     shape = {"n_heads": 8, "n_kv_heads": 1, "head_dim": 128, "window": 0, "read": False}
-    packed = plain_pack([_behind(30000, n_rows), branches(40, 3, 20)])
+    packed = plain_pack(Units.of([_behind(30000, n_rows), branches(40, 3, 20)]))
     asked = [("attention", shape | {"invariant": True, "processors": 4})]
     joins = next(v for k, v in attention.plan(packed, **asked[0][1]).items() if k.endswith("joins"))
     assert int(joins[0]) == n_joins
@@ -191,7 +227,7 @@ def test_spans_of_other_lengths(library: native.Library, monkeypatch: pytest.Mon
     monkeypatch.setattr(attention, "SPAN", 192)
     rng = np.random.default_rng(9)
     for units in rounds(rng):
-        assert_same_lists(library, plain_pack(units), [x for x in how(rng) if x[0] == "attention"])
+        assert_same_lists(library, plain_pack(Units.of(units)), [x for x in how(rng) if x[0] == "attention"])
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -203,7 +239,7 @@ def test_plans_part_what_is_recorded_from_what_is_not(monkeypatch: pytest.Monkey
     heads = {"n_heads": 2, "n_kv_heads": 1, "head_dim": 16, "window": 0}
     kinds = planning.head() | planning.recurrent(4) | planning.attention(**heads, read=True)
     planners = list(kinds.values())
-    packed = pack([branches(30, 3, 5)])
+    packed = pack(Units.of([branches(30, 3, 5)]))
     work, loose = Plans(planners)(packed)
     for found, inside in ((work, True), (loose, False)):
         expected = {k: v for p in planners if p.inside is inside for k, v in p.plan(packed).items()}

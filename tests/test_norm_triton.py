@@ -12,7 +12,7 @@ from triton_device import DEVICE
 from ramet.cache.kv import KeyValue
 from ramet.ops.norm import reference
 from ramet.ops.norm import triton as ours
-from ramet.round import Unit, pack
+from ramet.round import Unit, Units, pack
 from ramet.tree import Segment, Tree
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of overflow where kernels are interpreted
@@ -174,7 +174,8 @@ def test_rotate_leaves_values_alone() -> None:
 @pytest.mark.parametrize(("heads", "head_dim", "rotary"), [((4, 2), 64, 64), ((0, 1), 128, 128), ((3, 1), 64, 16)])
 def test_rotate_keeps_what_it_turned(dtype: torch.dtype, heads: tuple[int, int], head_dim: int, rotary: int) -> None:
     n_rows, n_kept = 40, 13
-    stream = pack([Unit(Tree.of([Segment(range(n_rows))]), slots=np.arange(n_kept, dtype=np.int32) + 20)]).on(DEVICE)
+    unit = Unit(Tree.of([Segment(range(n_rows))]), slots=np.arange(n_kept, dtype=np.int32) + 20)
+    stream = pack(Units.of([unit])).on(DEVICE)
     stream.kept_slots[5:7] = -1
     qkv, turns = randn(n_rows, (heads[0] + 2 * heads[1]) * head_dim, dtype=dtype), randn(n_rows, 2, rotary // 2)
     norms = [randn(head_dim) if n else None for n in heads]

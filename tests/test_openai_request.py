@@ -10,8 +10,8 @@ from stub_writer import StubWriter
 from test_tokenizer_spm import IDS, PLAIN
 
 from ramet.errors import InvalidRequest
-from ramet.generation import GenerationRequest
-from ramet.server.openai.parameters import REFUSED, WITHOUT_EFFECT
+from ramet.generation import GenerationRequest, Kind
+from ramet.server.openai.parameters import NOT_TAKEN, REFUSED, WITHOUT_EFFECT
 from ramet.server.openai.request import (
     COMPLETION_TOKENS,
     MAX_LABELS,
@@ -119,10 +119,81 @@ def test_what_would_have_an_effect_that_there_is_not(kind: type[TextRequest], le
         ({"vllm_xargs": {"diffusion_read_only": "true"}}, "vllm_xargs.diffusion_read_only"),
         ({"vllm_xargs": {"diffusion_constrained": 1}}, "vllm_xargs.diffusion_constrained"),
         ({"vllm_xargs": []}, "vllm_xargs"),
+        ({"temperature": -0.1}, "temperature"),
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": "0"}, "temperature"),
+        ({"temperature": True}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_p": 1.1}, "top_p"),
+        ({"top_k": -2}, "top_k"),
+        ({"top_k": 0.5}, "top_k"),
+        ({"top_k": 1 << 31}, "top_k"),
+        ({"confidence_threshold": -0.1}, "confidence_threshold"),
+        ({"confidence_threshold": 1.1}, "confidence_threshold"),
+        ({"unmasking_strategy": "random"}, "unmasking_strategy"),
+        ({"denoising_steps": 0}, "denoising_steps"),
+        ({"entropy_bound": 0}, "entropy_bound"),
+        ({"chunk_size": 1}, "chunk_size"),
+        ({"chunk_size": "8"}, "chunk_size"),
+        ({"chunk_size": True}, "chunk_size"),
+        ({"chunk_size": 8.5}, "chunk_size"),
+        ({"stream": True, "stream_options": {"continuous_usage_stats": 1}}, "stream_options.continuous_usage_stats"),
     ],
 )
 def test_wrong_values(kind: type[TextRequest], least: dict[str, Any], fields: dict[str, Any], place: str) -> None:
     assert refused(kind, least | fields).field == place
+
+
+@both
+def test_how_ids_are_drawn_and_masks_filled_in(kind: type[TextRequest], least: dict[str, Any]) -> None:
+    fields = {"temperature": 0, "top_p": 0.5, "confidence_threshold": 0, "unmasking_strategy": "entropy_bounded",
+              "denoising_steps": 4, "entropy_bound": 0.25}  # fmt: skip
+    asked = generation(kind, least | fields | {"top_k": -1, "chunk_size": "auto"})
+    assert {name: getattr(asked, name) for name in fields} == fields
+    assert (asked.top_k, asked.chunk_size) == (0, None)
+    asked = generation(kind, least | {"top_k": 3, "chunk_size": 2})
+    assert (asked.top_k, asked.chunk_size, asked.temperature) == (3, 2, None)
+
+
+ASKING: dict[str, Any] = {  # values that ask for something, of fields that some models do not take
+    "temperature": 0, "top_p": 0.9, "top_k": 1, "confidence_threshold": 0.9, "unmasking_strategy": "sequential",
+    "denoising_steps": 4, "entropy_bound": 0.1, "chunk_size": 4, "vllm_xargs": {"diffusion_max_steps": 1},
+    "logprob_token_ids": [5], "top_logprobs": 1, "logprobs": 2,
+}  # fmt: skip
+PASSING: list[tuple[Kind, dict[str, Any]]] = [
+    ("canvas", {"temperature": 1, "top_p": 1, "top_k": 0, "chunk_size": "auto"}),
+    ("canvas", {"top_k": -1, "vllm_xargs": {"diffusion_max_steps": 1}}),
+    ("masks", {"vllm_xargs": {}} | {name: ASKING[name] for name in NOT_TAKEN["canvas"]}),
+    ("next", {"vllm_xargs": {}, "temperature": 2, "top_p": 0.1, "top_k": 7, "chunk_size": "auto"}),
+]
+
+
+@both
+@pytest.mark.parametrize(("how", "name"), [(how, name) for how, names in NOT_TAKEN.items() for name in names])
+def test_what_a_model_does_not_take(kind: type[TextRequest], least: dict[str, Any], how: Kind, name: str) -> None:
+    logprobs: dict[str, Any] = {"logprobs": True} if kind is ChatRequest else {"logprobs": 1}
+    kind.parse(least | logprobs).check_kind(how)
+    if name not in kind.model_fields or (name == "logprobs" and kind is ChatRequest):
+        return
+    request = kind.parse(least | logprobs | {name: ASKING[name]})
+    with pytest.raises(InvalidRequest) as caught:
+        request.check_kind(how)
+    assert (caught.value.field, caught.value.problems[0].code) == (name, "unsupported_parameter")
+    assert len(caught.value.message) > 15
+
+
+@both
+@pytest.mark.parametrize(("how", "fields"), PASSING)
+def test_what_asks_for_nothing_passes(
+    kind: type[TextRequest], least: dict[str, Any], how: Kind, fields: dict[str, Any]
+) -> None:
+    kind.parse(least | fields).check_kind(how)
+
+
+def test_all_that_a_model_does_not_take_is_told_at_once() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        ChatRequest.parse(CHAT | {"temperature": 0, "chunk_size": 4, "seed": 1}).check_kind("canvas")
+    assert [problem.loc for problem in caught.value.problems] == [("temperature",), ("chunk_size",)]
 
 
 @both

@@ -24,7 +24,7 @@ from ramet.engine.staging import Layout, loose, outside
 from ramet.layers.decoder import Decoder
 from ramet.ops import choose
 from ramet.ops.planning import Plans
-from ramet.round import Capacity, pack
+from ramet.round import Capacity, Units, pack
 from ramet.tree import Reads
 from tests import decoders
 from tests.random_trees import first_path, random_tree
@@ -56,7 +56,7 @@ def padded(model: Decoder, store: Store) -> Callable[[Batch], list[Reads]]:
     def run(batch: Batch) -> list[Reads]:
         for source, target in batch.copies:
             store.copy_page(source, target)
-        packed = pack(batch.units)
+        packed = pack(Units.of(batch.units))
         work, lists = plans(packed)
         needs = packed.needs
         capacity = Capacity(needs.rows + 13, needs.reads + 5, needs.forks + 2)

@@ -18,6 +18,7 @@ from stub_writer import END, StubWriter, written
 from test_tokenizer_spm import IDS, PLAIN
 
 from ramet.errors import EngineFault, InvalidRequest, Overloaded, RequestTooLong
+from ramet.generation import Kind
 from ramet.server.settings import ServerSettings
 
 TEXT = "ab 🦩the cab"
@@ -139,6 +140,103 @@ def test_a_stream_is_the_reply_in_parts(server: LiveServer, path: str) -> None:
             assert len(joined) == whole["usage"]["completion_tokens"]
     if "chat" in path:
         assert choices[0]["delta"] == {"role": "assistant", "content": ""}
+
+
+@routes
+@pytest.mark.parametrize("kind", ["masks", "next"])
+def test_a_stream_of_pieces_is_the_reply_in_parts(server: LiveServer, text: StubWriter, path: str, kind: Kind) -> None:
+    """However they are cut, some of no token, some within a character; each event has text, or the end."""
+    text.kind = kind
+    logprobs: dict[str, Any] = {"logprobs": True} if "chat" in path else {"logprobs": 1}
+    for widths in ((0, 3, 1), (1,), (0, 0, 32), (5, 2)):
+        for stop in ([], ["the"], [" cb", " cab"]):
+            text.widths, fields = widths, {"max_tokens": 64, "stop": stop} | logprobs
+            whole = ask(server, path, **fields).json()
+            parts = events(ask(server, path, **fields, stream=True, stream_options={"include_usage": True}))
+            (choice,), choices = whole["choices"], [part["choices"][0] for part in parts[:-1]]
+            deltas = [c["delta"].get("content", "") if "delta" in c else c["text"] for c in choices]
+            assert "".join(deltas) == text_of(choice) == (TEXT[: TEXT.find(stop[-1])] if stop else TEXT)
+            assert all(deltas["chat" in path : -1])
+            assert (choices[-1]["finish_reason"], parts[-1]["usage"]) == ("stop", whole["usage"])
+            key = "content" if "chat" in path else "token_logprobs"
+            joined = [each for c in choices if c["logprobs"] for each in c["logprobs"][key]]
+            assert joined == choice["logprobs"][key]
+            assert len(joined) == whole["usage"]["completion_tokens"]
+
+
+@routes
+def test_what_a_reply_without_canvases_took(server: LiveServer, text: StubWriter, path: str) -> None:
+    text.kind, text.widths, text.n_rows = "masks", (3,), 8
+    usage = ask(server, path, max_tokens=64).json()["usage"]
+    n, n_pieces = len(text.reply), -(-len(text.reply) // 3)
+    assert usage == {
+        "prompt_tokens": len(text.received[0].prompt),
+        "completion_tokens": n,
+        "total_tokens": n + len(text.received[0].prompt),
+        "prompt_tokens_details": {"cached_tokens": 2},
+        "x_steps": 3 * n_pieces,
+        "x_tokens_per_step": round(n / (3 * n_pieces), 4),
+        "x_mean_chunk": round(8 / 3, 4),
+    }
+
+
+@routes
+@pytest.mark.parametrize("kind", ["canvas", "masks"])
+def test_the_usage_of_every_event(server: LiveServer, text: StubWriter, path: str, kind: Kind) -> None:
+    text.kind = kind
+    for include in (False, True):
+        told = {"include_usage": include, "continuous_usage_stats": True}
+        parts = events(ask(server, path, max_tokens=64, stream=True, stream_options=told))
+        counts = [part["usage"]["completion_tokens"] for part in parts]
+        assert counts == sorted(counts)
+        assert counts[-1] == len(text.reply)
+        assert all(part["choices"] for part in parts) != include
+
+
+@routes
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [("canvas", "chunk_size", 8), ("canvas", "temperature", 0.5), ("masks", "vllm_xargs", {"diffusion_max_steps": 1}),
+     ("next", "confidence_threshold", 0.9), ("next", "unmasking_strategy", "sequential")],
+)  # fmt: skip
+def test_parameters_of_other_models(
+    server: LiveServer, text: StubWriter, path: str, stream: bool, kind: Kind, field: str, value: Any
+) -> None:
+    text.kind = kind
+    reply = ask(server, path, stream=stream, **{field: value})
+    error = error_of(reply)
+    assert (reply.status_code, error["param"], error["code"]) == (400, field, "unsupported_parameter")
+    assert error["message"].startswith(f"{field}: ")
+    assert not text.received
+
+
+@routes
+@pytest.mark.parametrize("kind", ["masks", "next"])
+def test_other_tokens_than_the_drawn_one_are_not_told(
+    server: LiveServer, text: StubWriter, path: str, kind: Kind
+) -> None:
+    text.kind = kind
+    more: dict[str, Any] = {"logprobs": True, "top_logprobs": 1} if "chat" in path else {"logprobs": 2}
+    error = error_of(ask(server, path, **more))
+    assert error["param"] == list(more)[-1]
+    fields: dict[str, Any] = {"logprobs": True} if "chat" in path else {"logprobs": 1}
+    told = ask(server, path, max_tokens=1, **fields).json()["choices"][0]["logprobs"]
+    if "chat" in path:
+        assert [(t["token"], t["top_logprobs"]) for t in told["content"]] == [("ab", [])]
+    else:
+        assert (told["tokens"], [*told["top_logprobs"][0]]) == (["ab"], ["ab"])
+
+
+def test_how_ids_are_drawn_reaches_the_writer(server: LiveServer, text: StubWriter) -> None:
+    text.kind = "masks"
+    fields = {"temperature": 0, "top_p": 0.5, "top_k": 3, "confidence_threshold": 0.8, "denoising_steps": 4,
+              "unmasking_strategy": "entropy_bounded", "entropy_bound": 0.2, "chunk_size": 8}  # fmt: skip
+    for path in ROUTES:
+        assert ask(server, path, **fields).status_code == 200
+        assert {name: getattr(text.received[-1], name) for name in fields} == fields
+    text.failure = InvalidRequest("33 is not from 2 to the block's 32", field="chunk_size")
+    assert error_of(ask(server, path, chunk_size=33))["param"] == "chunk_size"
 
 
 @routes
@@ -374,3 +472,16 @@ def assert_cancelled(text: StubWriter) -> None:
     while text.n_running and time.monotonic() < until:
         time.sleep(0.01)
     assert (text.n_running, text.n_cancelled) == (0, 1)
+
+
+def test_metrics_of_replies_without_canvases(serve: Serve, text: StubWriter) -> None:
+    text.kind, text.widths = "masks", (2,)
+    server = serve(StubEngine(text=text))
+    usage = ask(server, "/v1/chat/completions").json()["usage"]
+    lines = httpx2.get(server.url + "/metrics").text.splitlines()
+    counts = dict(line.split() for line in lines if line.startswith("ramet_") and "{" not in line)
+    for name, value in {
+        "denoise_steps": usage["x_steps"], "denoise_canvases": 0, "output_tokens": usage["completion_tokens"],
+        "input_tokens": usage["prompt_tokens"], "cached_tokens": 2,
+    }.items():  # fmt: skip
+        assert float(counts[f"ramet_{name}_total"]) == value

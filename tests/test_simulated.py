@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from blocks_oracle import Blocks
 
 from ramet.bench.commit_curves import DATASETS, Curve, Dataset, fitted
 from ramet.bench.simulated import Decoder, Mode, Sequences
-from ramet.bench.simulated_loads import Trace, capacity, lengths, served, throughput
-from ramet.denoise.blocks import Blocks
+from ramet.bench.simulated_loads import Trace, capacity, lengths, served, steps
 from ramet.denoise.elastic import Auto, Fixed
 from ramet.denoise.latency import Latency, Timing
 from ramet.tree import BoolArray
@@ -17,7 +17,7 @@ BLOCK, MASK, EOS = 8, 99, 7
 SHAREGPT = DATASETS[0]
 
 
-def seconds(rows: np.ndarray) -> np.ndarray:
+def seconds(rows: np.ndarray, n_sequences: int = 0) -> np.ndarray:
     return np.maximum(5e-3, 5e-3 + 24e-6 * (rows - 200))
 
 
@@ -60,7 +60,10 @@ def test_a_sequence_does_what_blocks_do(n_tokens: int, size: int, pattern: tuple
         stepped = sequences.chunks(size)
         assert stepped.rows.tolist() == [len(chunk.tokens)]
         assert stepped.gained.tolist() == [(positions[accepted] < n_tokens).sum()]
-        assert stepped.passed[0].tolist() == passed[positions < n_tokens].tolist()
+        assert stepped.passed is not None
+        inside = passed[positions < n_tokens].tolist()
+        assert stepped.passed.rows.tolist() == inside
+        assert stepped.passed.sizes.tolist() == ([len(inside)] if inside else [])
         assert stepped.ended.tolist() == [blocks.finish is not None]
 
 
@@ -78,9 +81,9 @@ def test_every_token_is_gained_once(mode: Mode) -> None:
     wanted = np.array([1, 5, 8, 40, 13])
     sequences = Sequences(Curve(0.5, 0.05), BLOCK, np.random.default_rng(1))
     sequences.add(wanted)
-    decoder, numbers, gained = Decoder(sequences, mode, seconds, BLOCK), np.arange(5), np.zeros(5, np.int64)
+    decoder, numbers, gained = Decoder(sequences, mode, BLOCK), np.arange(5), np.zeros(5, np.int64)
     while len(sequences):
-        stepped, _ = decoder.step()
+        stepped = decoder.step()
         gained[numbers] += stepped.gained
         numbers = numbers[~stepped.ended]
         sequences.drop(stepped.ended)
@@ -122,8 +125,8 @@ def test_auto_is_near_the_best_size(batch: int) -> None:
     curve = fitted(3.2)
 
     def tokens_s(mode: Mode) -> float:
-        steps = max(120, 2000 // batch)
-        return throughput(SHAREGPT, mode, seconds, batch=batch, n_steps=steps, curve=curve).tokens_s
+        n_steps = max(120, 2000 // batch)
+        return steps(SHAREGPT, mode, batch=batch, n_steps=n_steps, curve=curve).throughput(seconds, batch).tokens_s
 
     sizes = [tokens_s(Fixed(size)) for size in (2, 4, 6, 8, 12, 16, 24, 32)]
     assert tokens_s(Auto(seconds, 32)) > 0.95 * max(sizes)
@@ -134,9 +137,33 @@ def test_auto_is_near_the_best_size(batch: int) -> None:
 def test_auto_with_a_latency_that_was_fitted() -> None:
     rows = np.union1d(2 ** np.arange(13), np.arange(32, 512, 32))  # the knee is where sizes are decided
     fit = Latency.fit([Timing(int(r), float(s)) for r, s in zip(rows, seconds(rows), strict=True)])
-    options = {"batch": 32, "n_steps": 200, "curve": fitted(3.2)}
-    told, known = (throughput(SHAREGPT, Auto(t, 32), seconds, **options) for t in (fit.seconds, seconds))
-    assert told.tokens_s > 0.97 * known.tokens_s
+    autos = [Auto(told, 32) for told in (fit.seconds, seconds)]
+    found = [steps(SHAREGPT, auto, batch=32, n_steps=200, curve=fitted(3.2)).throughput(seconds, 32) for auto in autos]
+    assert found[0].tokens_s > 0.97 * found[1].tokens_s
+
+
+@pytest.mark.parametrize("mode", [Fixed(6), "block", "next"])
+def test_one_run_tells_of_any_batch(mode: Mode) -> None:
+    """Where sizes are fixed, groups of one run gain what runs of that batch do."""
+    whole = steps(SHAREGPT, mode, batch=64, n_steps=300, curve=fitted(3.2))
+    for batch in (8, 64):
+        alone = steps(SHAREGPT, mode, batch=batch, n_steps=300 * 64 // batch, curve=fitted(3.2), seed=1)
+        told, known = (each.throughput(seconds, batch) for each in (whole, alone))
+        assert told.tokens_s == pytest.approx(known.tokens_s, rel=0.05)
+        assert told.rows == pytest.approx(known.rows, rel=0.05)
+
+
+def test_groups_choose_by_themselves() -> None:
+    """Each as a batch of its own."""
+    auto = Auto(seconds, 32)
+    many = steps(SHAREGPT, auto, batch=16, n_steps=300, n_groups=6, curve=fitted(3.2))
+    one = steps(SHAREGPT, auto, batch=16, n_steps=1500, curve=fitted(3.2))
+    assert many.sizes is not None
+    assert many.sizes.shape == (200, 6)
+    assert len(np.unique(many.sizes[-1])) > 1
+    told, known = (each.throughput(seconds, 16) for each in (many, one))
+    assert told.tokens_s == pytest.approx(known.tokens_s, rel=0.06)
+    assert told.size == pytest.approx(known.size, rel=0.1)
 
 
 def test_a_trace_serves_every_request() -> None:

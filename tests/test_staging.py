@@ -11,7 +11,8 @@ from random_trees import random_tree
 
 from ramet.engine.graphs import capacities, ladder
 from ramet.engine.staging import Layout, loose, outside
-from ramet.round import Capacity, Unit, pack
+from ramet.round import Capacity, Unit, Units, pack
+from ramet.tree import Segment, Tree
 
 
 def test_the_ladder_wastes_little_and_holds_every_round() -> None:
@@ -26,11 +27,21 @@ def test_the_ladder_wastes_little_and_holds_every_round() -> None:
         assert min(capacities(rows)).reads >= min(rows, max(64, rows // 8))
 
 
+def test_what_lists_need_of_states_is_all_that_is_needed() -> None:
+    """Segments below others leave states where layers are recurrent alone."""
+    chain = Unit(Tree.of([Segment([1, 2]), Segment([3], 0)]))
+    needs = pack(Units.of([chain] * 9)).needs
+    assert needs == Capacity(27, 0, 9)
+    assert Layout(Capacity(32, 4, 2), {}).holds(needs, {})
+    assert not Layout(Capacity(32, 4, 2), {"op/forks": 2}).holds(needs, {"op/forks": np.zeros(9, np.int32)})
+    assert not Layout(Capacity(32, 4, 2), {}).holds(replace(needs, reads=5), {})
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_the_arrays_of_a_round_lie_in_the_buffer(seed: int) -> None:
     rng = np.random.default_rng(seed)
     units = [Unit(random_tree(rng, vocab_size=99, max_length=30)) for _ in range(3)]
-    packed = pack(units)
+    packed = pack(Units.of(units))
     needs = packed.needs
     rooms = {"op/rows": 11, "op/list": 11, "op/missing": 2, "op/nothing": 0}
     layout = Layout(Capacity(needs.rows + 7, needs.reads + 3, needs.forks), rooms, ["op/rows"])

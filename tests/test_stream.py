@@ -8,10 +8,12 @@ import pytest
 import vocabularies
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_tokenizer_spm import IDS, PLAIN
+from test_tokenizer_spm import IDS, PLAIN, metadata
+from tokenizers import decoders
 
 from ramet.text.stream import TextStream
 from ramet.text.tokenizer import Tokenizer
+from ramet.text.tokenizer_spm import spm_tokenizer
 
 TEXTS = ("🦩 é 你好 👩‍🚀", "the cab\n\nab  <b>", "x" * 40, "\u0303 \u200b한국어🇫🇮", "")
 
@@ -66,6 +68,26 @@ def test_any_ids_give_one_text(ids: list[int]) -> None:
     deltas, _ = streamed(PLAIN, ids)
     spelled = b"".join(PLAIN.spelling[i] for i in ids if i not in PLAIN.special)
     assert "".join(deltas) == spelled.decode("utf-8", "replace")
+
+
+def spaced(decoder: decoders.Decoder | None) -> Tokenizer:
+    """Of a vocabulary that writes a space before each text; its own decoder takes it away again."""
+    full = spm_tokenizer(metadata(add_space_prefix=True), "here")[0]
+    full.decoder = full.decoder if decoder is None else decoder
+    return Tokenizer(full)
+
+
+SPACED = [spaced(each) for each in (None, decoders.Metaspace(), decoders.Metaspace(prepend_scheme="never"))]
+
+
+@pytest.mark.parametrize("tokenizer", SPACED)
+@given(ids=st.lists(st.sampled_from([i for i, token in enumerate(IDS) if not token.startswith("<0x")]), max_size=12))
+def test_a_reply_is_what_its_ids_add_to_the_prompt_s(tokenizer: Tokenizer, ids: list[int]) -> None:
+    """Also of vocabularies whose decoders take a space away at the start of a text: a reply is none."""
+    prompt = tokenizer.encode_rendered("the cab")
+    before, whole = tokenizer.decode(prompt), tokenizer.decode([*prompt, *ids])
+    stream = TextStream(tokenizer, special=True)
+    assert "".join([*map(stream.push, ids), stream.finish()]) == whole.removeprefix(before)
 
 
 @pytest.mark.parametrize("name", ["smollm2", "qwen"])

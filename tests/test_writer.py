@@ -8,11 +8,10 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-import tiny
 from numpy.random import default_rng
 
 from ramet.engine.engine import Engine
-from ramet.errors import InvalidRequest, NotSupported, RequestTooLong
+from ramet.errors import InvalidRequest, RequestTooLong
 from ramet.generation import Generation, GenerationRequest, Piece
 from tests import diffusion_gemma_oracle as oracle
 
@@ -135,11 +134,6 @@ def test_an_open_length_ends_where_the_model_does() -> None:
     with Engine.load(oracle.saved("plain"), max_denoising_steps=1, max_model_len=50, **SETTINGS) as engine:
         assert len(engine.writer.generate(asked(max_tokens=None)).tokens) == 20
         assert len(engine.writer.generate(asked(read_only=True)).tokens) == 16
-
-
-def test_models_that_decide_alone_say_so() -> None:
-    with Engine.load(tiny.llama(), device="cpu", dtype="float32") as engine, pytest.raises(NotSupported):
-        _ = engine.writer
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from ramet.engine.engine import Engine
 from ramet.engine.scheduler import Batch
 from ramet.ops.native.pack import pack
 from ramet.ops.planning import Plans
-from ramet.round import Unit
+from ramet.round import Unit, Units
 from ramet.tree import FloatArray, Tree
 
 
@@ -93,7 +93,7 @@ class Own:
         """The model's pass over the packed trees, and the head, in this thread: no queue, no packing, no upload;
         recorded where the engine records it."""
         model, graphs = self.engine.model, self.engine._runner.graphs
-        packed = pack([Unit(tree) for tree in _trees(prompts, columns)])
+        packed = pack(Units.of([Unit(tree) for tree in _trees(prompts, columns)]))
         launched = None if graphs is None else graphs.launch(packed)  # what it has uploaded stays for the replays
         self._n_rows = packed.n_tokens
         logits: list[torch.Tensor] = []
@@ -128,6 +128,6 @@ def _packing(engine: Engine, trees: Sequence[Tree]) -> float:
     times = []
     for _ in range(101):
         start = time.perf_counter()
-        plans(pack(units))
+        plans(pack(Units.of(units)))
         times.append(time.perf_counter() - start)
     return statistics.median(times) * 1e6 / sum(len(tree.lengths) - 1 for tree in trees)

@@ -16,7 +16,7 @@ import torch
 from ramet.layers.decoder import Decoder
 from ramet.layers.shape import MLPShape
 from ramet.ops import Experts, Linear, Ops
-from ramet.round import Round, Stream, Unit, pack
+from ramet.round import Round, Stream, Unit, Units, pack
 from ramet.tree import Tree
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ def products(model: Decoder, *trees: Tree) -> list[Product]:
     witnessed.layers = [_wrapped(layer, _witness(model, i, found)) for i, layer in enumerate(model.layers)]
     if model.per_layer is not None:
         witnessed.per_layer = _wrapped(model.per_layer, _witness(model, 0, found))
-    witnessed(uploaded(model, pack([Unit(tree) for tree in trees])), None)
+    witnessed(uploaded(model, pack(Units.of([Unit(tree) for tree in trees]))), None)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -13,10 +14,11 @@ from ramet.config import rope_frequencies
 from ramet.engine.settings import DTYPES, EngineSettings
 from ramet.families import FAMILIES
 from ramet.layers.decoder import Decoder
+from ramet.layers.shape import DenseExpertsShape, ExpertsShape, MLPShape
 from ramet.ops import choose
 
 if TYPE_CHECKING:
-    from transformers import DiffusionGemmaConfig
+    from transformers import PretrainedConfig
 
 _NAMES = ("model.decoder.embed_tokens.weight",)  # of which a plan asks how they begin, and whether a head is there
 
@@ -26,30 +28,40 @@ class RandomModel:
     """A decoder, and what it was made from."""
 
     name: str
-    config: DiffusionGemmaConfig
+    config: PretrainedConfig
     weights: RandomWeights
     decoder: Decoder
 
     @classmethod
     def of(cls, name: str, settings: EngineSettings) -> Self:
-        """Of the shape of that name, on the device and in the dtype of resolved settings."""
-        config, device = config_of(name), torch.device(settings.device)
+        """DiffusionGemma of the shape of that name, on the device and in the dtype of resolved settings."""
+        return cls.made(name, config_of(name), _NAMES, settings)
+
+    @classmethod
+    def made(cls, name: str, config: PretrainedConfig, names: Collection[str], settings: EngineSettings) -> Self:
+        """Of any configuration. names: parameters that a checkpoint has, as far as a plan asks for them."""
+        device = torch.device(settings.device)
         family, text = FAMILIES[config.model_type], config.get_text_config()
         shape = family.shape(text)
-        weights = RandomWeights(family.plan(shape, _NAMES), DTYPES[settings.dtype], device)
+        weights = RandomWeights(family.plan(shape, names), DTYPES[settings.dtype], device)
         rotaries = [rope_frequencies(text, kind) for kind in shape.rotaries]
         decoder = Decoder(shape, weights, rotaries, choose(device, settings.ops, invariant=settings.batch_invariant))
         return cls(name, config, weights, decoder)
 
     def describe(self) -> str:
         """Its size in words."""
-        text, layers = self.config.get_text_config(), self.decoder.shape.layers
-        n_active = self.weights.n_parameters - _n_idle(text)
-        sizes = f"{_millions(self.weights.n_parameters)} parameters, {_millions(n_active)} of them on a row's way"
+        text, shape = self.config.get_text_config(), self.decoder.shape
+        n_idle = sum(_n_idle(layer.mlp, shape.hidden_size) for layer in shape.layers)
+        sizes = f"{_millions(self.weights.n_parameters)} parameters"
+        experts = ""
+        if n_idle:
+            sizes += f", {_millions(self.weights.n_parameters - n_idle)} of them on a row's way"
+            last = shape.layers[-1].mlp
+            assert isinstance(last, ExpertsShape | DenseExpertsShape)
+            experts = f", {last.n_experts} experts of {last.size}, {last.n_chosen} chosen"
         return (
-            f"{self.name}: {sizes}, "
-            f"{self.weights.n_bytes / 1e9:.3g} GB; {len(layers)} layers of {text.hidden_size}, {text.num_experts} "
-            f"experts of {text.moe_intermediate_size}, {text.top_k_experts} chosen, vocabulary {text.vocab_size}"
+            f"{self.name}: {sizes}, {self.weights.n_bytes / 1e9:.3g} GB; {len(shape.layers)} layers of "
+            f"{text.hidden_size}{experts}, vocabulary {text.vocab_size}"
         )
 
 
@@ -57,8 +69,6 @@ def _millions(n: int) -> str:
     return f"{n / 1e9:.3g} B" if n >= 1e9 else f"{n / 1e6:.3g} M"
 
 
-def _n_idle(text: object) -> int:
-    """Parameters of experts that a row does not choose."""
-    sizes = ("num_hidden_layers", "moe_intermediate_size", "hidden_size", "num_experts", "top_k_experts")
-    n_layers, size, hidden, n_experts, n_chosen = (int(getattr(text, name)) for name in sizes)
-    return 3 * n_layers * size * hidden * (n_experts - n_chosen)
+def _n_idle(mlp: MLPShape | ExpertsShape | DenseExpertsShape, hidden: int) -> int:
+    """Parameters of a layer's experts that a row does not choose."""
+    return 0 if isinstance(mlp, MLPShape) else 3 * mlp.size * hidden * (mlp.n_experts - mlp.n_chosen)

@@ -31,13 +31,14 @@ class RandomWeights(MutableMapping[str, torch.Tensor]):
             theirs: (ours, place, len(weight.parts))
             for ours, weight in plan.items() for place, theirs in enumerate(weight.parts)
         }  # fmt: skip
-        sizes = [math.prod(weight.shape) for weight in plan.values()]
-        self.n_parameters, self.n_bytes = sum(sizes), sum(sizes) * dtype.itemsize
-        self._block = _block(max(sizes) + _SPARE, dtype, device, seed)
-        self._starts = {ours: i * _STRIDE % _SPARE // _ALIGNED * _ALIGNED for i, ours in enumerate(plan)}
+        sizes = {weight.parts: math.prod(weight.shape) for weight in plan.values()}  # some of ours are cut from one
+        self.n_parameters, self.n_bytes = sum(sizes.values()), sum(sizes.values()) * dtype.itemsize
+        self._block = _block(max(sizes.values()) + _SPARE, dtype, device, seed)
+        starts = {parts: i * _STRIDE % _SPARE // _ALIGNED * _ALIGNED for i, parts in enumerate(sizes)}
+        self._starts = {ours: starts[weight.parts] for ours, weight in plan.items()}
 
     def view(self, name: str) -> torch.Tensor:
-        """One of the plan's, also when it has been taken out."""
+        """One of the plan's as a checkpoint has it, also when it has been taken out."""
         shape = self._plan[name].shape
         if len(shape) == 1:
             value = shape[0] ** -0.25 if name.endswith((".q_norm", ".k_norm")) else 1.0
@@ -63,9 +64,10 @@ class RandomWeights(MutableMapping[str, torch.Tensor]):
         """A tensor in memory of its own."""
         if name not in self._left and default:
             return default[0]
-        found = self[name].clone()
+        weight, found = self._plan[name], self[name]
+        made = found.float() if weight.wide else found.clone()
         del self[name]
-        return found
+        return made if weight.transform is None else weight.transform(made)
 
     def __getitem__(self, name: str) -> torch.Tensor:
         if name not in self._left:

@@ -10,6 +10,7 @@ import torch
 
 from ramet.bench.products import LinearProduct, Product
 from ramet.bench.timing import on_device
+from ramet.layers.decoder import Decoder
 from ramet.ops import Pack
 
 _SIZES = {"cuda": 8192, "cpu": 2048}  # of a product
@@ -66,6 +67,13 @@ class Rates:
 
     def flop_ms(self, flop: int) -> float:
         return flop / self.flop_per_s * 1e3
+
+
+def rates_of(decoder: Decoder) -> Rates:
+    """Of the device that a model is on, in its dtype."""
+    if decoder.device.type == "cuda":
+        return Rates.measure(decoder.device, decoder.dtype)
+    return Rates.measure_cpu(decoder.dtype, decoder.ops.pack)
 
 
 def _product_rate(size: int, dtype: torch.dtype, device: torch.device) -> float:

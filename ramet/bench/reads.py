@@ -25,7 +25,7 @@ from ramet.bench.closed_loop import closed_loop
 from ramet.bench.in_process import TOLERANCE, agree
 from ramet.bench.products import products
 from ramet.bench.random_model import RandomModel
-from ramet.bench.rates import Rates
+from ramet.bench.rates import Rates, rates_of
 from ramet.bench.reads_found import AGAIN, ISOLATED, JOINT, ONE, PEER, TWO, Found, Load
 from ramet.bench.reads_sides import Sides
 from ramet.bench.samples import Effort, JsonObject, Row, affordable, interleave
@@ -99,7 +99,7 @@ def run(
     with Sides.opened(model, settings, with_peer=with_peer, n_kept=work.n_kept, seed=work.effort.seed) as sides:
         start_s["engines and peer"] = time.perf_counter() - started
         with _told(start_s, "rates"):
-            rates = _rates(model)
+            rates = rates_of(model.decoder)
         found = Found(
             model=model.describe(), machine=machine.describe(settings.threads),
             settings={**work.as_json(), **sides.engines[ONE].describe()}, price_per_month=price,
@@ -276,13 +276,6 @@ def _differences(answers: Mapping[str, FloatArray], dtype: torch.dtype) -> dict[
         raise RametError(f"no figures: logits of {' and '.join(odd)} are not finite")
     named: dict[str, Answer] = {"ours" if name == ONE else name: logits for name, logits in answers.items()}
     return agree(named, TOLERANCE[dtype] if dtype == torch.float32 else math.inf)
-
-
-def _rates(model: RandomModel) -> Rates:
-    decoder = model.decoder
-    if decoder.device.type == "cuda":
-        return Rates.measure(decoder.device, decoder.dtype)
-    return Rates.measure_cpu(decoder.dtype, decoder.ops.pack)
 
 
 @contextmanager

@@ -1,26 +1,26 @@
 """Simulated decoding: sequences that gain tokens by a commit curve, in rounds that take what a latency says.
 
-No model runs: every figure from here is of a simulation. What a sequence does in a step is what `denoise/blocks.py`
-does, in arrays of all sequences at once.
+No model runs: every figure from here is of a simulation. What a sequence does in a step is what
+`denoise/live_blocks.py` does, in arrays of all sequences at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from ramet.bench.commit_curves import Curve
-from ramet.denoise.commits import Commits
+from ramet.denoise.commits import Commits, Passed
 from ramet.denoise.elastic import ChunkSizes, Demand
 from ramet.tree import BoolArray
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Seconds = Callable[[Floats], Floats]
+Seconds = Callable[[Floats, int], Floats]  # of steps: by their rows, and of so many sequences
 Mode = ChunkSizes | Literal["block", "next"]  # chunks; whole blocks and a pass that stores each; a token a step
 
 _MASKED, _PENDING, _CACHED = range(3)
@@ -29,12 +29,12 @@ _MASKED, _PENDING, _CACHED = range(3)
 @dataclass(frozen=True, slots=True, eq=False)
 class Stepped:
     """What a step did, by sequence [R]: rows that ran, tokens gained, and whether the reply is complete. `passed`:
-    which of the masked rows of each were sure enough, for Commits."""
+    for Commits, where there are chunks."""
 
     rows: Ints
     gained: Ints
     ended: BoolArray
-    passed: list[BoolArray] = field(default_factory=list)
+    passed: Passed | None = None
 
 
 class Sequences:
@@ -48,6 +48,7 @@ class Sequences:
         self._rest = np.zeros(0, np.int64)
         self._carried = np.zeros(0, np.int64)  # pending rows of the block before
         self._runs = np.zeros(0, np.bool_)  # the rest of the block is sure
+        self._streaks = np.zeros(0, np.int64)  # rows of the block that passed in a row, in steps in which all did
 
     def __len__(self) -> int:
         return len(self._rest)
@@ -59,9 +60,17 @@ class Sequences:
         self._rest = np.concatenate((self._rest, lengths))
         self._carried = np.concatenate((self._carried, np.zeros(n, np.int64)))
         self._runs = np.concatenate((self._runs, np.zeros(n, np.bool_)))
+        self._streaks = np.concatenate((self._streaks, np.zeros(n, np.int64)))
+
+    def replace(self, which: BoolArray, lengths: Ints) -> None:
+        """Others, of so many tokens, in the places of some."""
+        self._states[which] = _MASKED
+        self._rest[which] = lengths
+        self._carried[which] = self._streaks[which] = 0
+        self._runs[which] = False
 
     def drop(self, which: BoolArray) -> None:
-        for name in ("_states", "_rest", "_carried", "_runs"):
+        for name in ("_states", "_rest", "_carried", "_runs", "_streaks"):
             setattr(self, name, getattr(self, name)[~which])
 
     def uncached(self) -> Ints:
@@ -85,16 +94,15 @@ class Sequences:
         self._open(decided & ~ended)
         return Stepped(np.full(len(self), self._block), gained, ended)
 
-    def chunks(self, size: int) -> Stepped:
-        """A step of chunks: pending rows, then masked ones."""
+    def chunks(self, size: int | Ints) -> Stepped:
+        """A step of chunks, of one size or of a size each [R]: pending rows, then masked ones."""
         carried = np.minimum(self._carried, size)
         left = size - carried
         wanted = self._wanted()
         pending = _first((self._states == _PENDING) & wanted, left)
         masked = _first((self._states == _MASKED) & wanted, left - pending.sum(1))
         accepted, passed = self._accept(masked)
-        end = self._rest[:, None] > np.arange(self._block)
-        told = [p[m & e] for p, m, e in zip(passed, masked, end, strict=True)]
+        shown = self._shown(passed, masked)
         self._states[pending] = _CACHED
         self._carried = self._carried - carried
         gained = self._take(accepted)
@@ -102,7 +110,17 @@ class Sequences:
         decided = ~(self._states == _MASKED).any(1) & ~ended
         self._carried[decided] += (self._states[decided] == _PENDING).sum(1)
         self._open(decided)
-        return Stepped(carried + pending.sum(1) + masked.sum(1), gained, ended, told)
+        return Stepped(carried + pending.sum(1) + masked.sum(1), gained, ended, shown)
+
+    def _shown(self, passed: BoolArray, masked: BoolArray) -> Passed:
+        """But for rows behind the end."""
+        told = masked & (self._rest[:, None] > np.arange(self._block))
+        sizes = told.sum(1)
+        some = np.flatnonzero(sizes)
+        shown = Passed(passed[told], sizes[some], self._streaks[some].astype(np.int32))
+        every = (passed | ~told)[some].all(1)
+        self._streaks[some] = np.where(every, self._streaks[some] + sizes[some], 0)
+        return shown
 
     def _wanted(self) -> BoolArray:
         """[R, B]: not behind an end that is committed."""
@@ -139,6 +157,7 @@ class Sequences:
         self._states[which] = _MASKED
         self._rest[which] -= self._block
         self._runs[which] = False
+        self._streaks[which] = 0
 
 
 def _first(which: BoolArray, n: Ints) -> BoolArray:
@@ -148,26 +167,25 @@ def _first(which: BoolArray, n: Ints) -> BoolArray:
 
 
 class Decoder:
-    """Steps of sequences in a mode, each as long as `seconds` says; sizes are chosen by what was seen."""
+    """Steps of sequences in a mode; sizes are chosen by what was seen. `n_groups`, of as many sequences each, know
+    nothing of one another but what was seen of all."""
 
-    def __init__(self, sequences: Sequences, mode: Mode, seconds: Seconds, block: int) -> None:
-        self.sequences, self._mode, self._seconds = sequences, mode, seconds
-        self._commits = Commits(block)
-        self.sizes: list[int] = []  # chosen
+    def __init__(self, sequences: Sequences, mode: Mode, block: int, n_groups: int = 1) -> None:
+        self.sequences, self.n_groups = sequences, n_groups
+        self._mode, self._commits = mode, Commits(block)
+        self.sizes: list[Ints] = []  # chosen in each step [n_groups]
 
-    def step(self, n_other: int = 0) -> tuple[Stepped, float]:
-        """What a step did, and how long it took, with n_other rows besides."""
-        stepped = self._step(n_other)
-        return stepped, float(self._seconds(np.array(stepped.rows.sum() + n_other, float)))
-
-    def _step(self, n_other: int) -> Stepped:
+    def step(self, n_other: int = 0) -> Stepped:
+        """With n_other rows besides."""
         if self._mode == "next":
             return self.sequences.next_token()
         if self._mode == "block":
             return self.sequences.whole()
         rates = self._commits.rates() if self._commits.is_warm else None
-        size = self._mode.choose([Demand(self.sequences.uncached().astype(np.int32), rates)], n_other)
-        self.sizes.append(size)
-        stepped = self.sequences.chunks(size)
+        groups = np.split(self.sequences.uncached().astype(np.int32), self.n_groups)
+        sizes = np.array([self._mode.choose([Demand(group, rates)], n_other) for group in groups])
+        self.sizes.append(sizes)
+        stepped = self.sequences.chunks(np.repeat(sizes, len(groups[0])))
+        assert stepped.passed is not None
         self._commits.observe(stepped.passed)
         return stepped

@@ -20,8 +20,8 @@ BLOCK = 32
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Of decoding alone: tokens a second, tokens a sequence gains in a step, rows a step, and the mean size of chunks
-    (None: of whole blocks, or a token a step)."""
+    """Of decoding alone: tokens a second, tokens that a sequence gains in a step, rows of a step, and the mean size of
+    chunks (None: of whole blocks, or a token a step)."""
 
     tokens_s: float
     tokens_step: float
@@ -29,30 +29,49 @@ class Throughput:
     size: float | None
 
 
-def throughput(
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """Of S steps of N sequences: rows that each ran and tokens that it gained [S, N], and the sizes of chunks that were
+    chosen [S, G] (None: of whole blocks, or a token a step)."""
+
+    rows: Ints
+    gained: Ints
+    sizes: Ints | None
+
+    def throughput(self, seconds: Seconds, batch: int) -> Throughput:
+        """Were they run by so many sequences at once: the N are as many groups as that makes."""
+        together = self.rows.reshape(len(self.rows), -1, batch).sum(2)
+        tokens, time = self.gained.sum(), seconds(together.astype(float), batch).sum()
+        size = None if self.sizes is None else float(self.sizes.mean())
+        return Throughput(float(tokens / time), float(self.gained.mean()), float(together.mean()), size)
+
+
+def steps(
     dataset: Dataset,
     mode: Mode,
-    seconds: Seconds,
     *,
     batch: int,
     n_steps: int,
+    n_groups: int = 1,
     seed: int = 0,
     curve: Curve | None = None,
-) -> Throughput:
-    """With `batch` replies at all times, each followed by another. The first third of the steps is not counted."""
+) -> Steps:
+    """With `batch` replies in each group at all times, each followed by another. The first third is not counted.
+
+    Where sizes are not chosen, sequences are independent of one another, and what one group did tells of any batch.
+    """
     rng = np.random.default_rng(seed)
     sequences = Sequences(curve or dataset.curve(), BLOCK, rng)
-    sequences.add(lengths(*dataset.reply, batch, rng))
-    decoder = Decoder(sequences, mode, seconds, BLOCK)
-    totals = np.zeros((n_steps, 3))
+    sequences.add(lengths(*dataset.reply, n_groups * batch, rng))
+    decoder = Decoder(sequences, mode, BLOCK, n_groups)
+    found = np.zeros((2, n_steps, n_groups * batch), np.int64)
     for n in range(n_steps):
-        stepped, took = decoder.step()
-        totals[n] = stepped.gained.sum(), stepped.rows.sum(), took
-        sequences.drop(stepped.ended)
-        sequences.add(lengths(*dataset.reply, int(stepped.ended.sum()), rng))
-    tokens, rows, time = totals[n_steps // 3 :].mean(0).tolist()
-    sizes = decoder.sizes[n_steps // 3 :]
-    return Throughput(tokens / time, tokens / batch, rows, float(np.mean(sizes)) if sizes else None)
+        stepped = decoder.step()
+        found[:, n] = stepped.rows, stepped.gained
+        sequences.replace(stepped.ended, lengths(*dataset.reply, int(stepped.ended.sum()), rng))
+    rows, gained = found[:, n_steps // 3 :]
+    sizes = np.array(decoder.sizes)[n_steps // 3 :] if decoder.sizes else None
+    return Steps(rows, gained, sizes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +118,7 @@ def served(
     rng = np.random.default_rng(seed)
     came = np.cumsum(rng.exponential(1 / rate, n_requests))
     prompts, n_tokens = (lengths(*of, n_requests, rng) for of in (dataset.prompt, dataset.reply))
-    decoder = Decoder(Sequences(curve or dataset.curve(), BLOCK, rng), mode, seconds, BLOCK)
+    decoder = Decoder(Sequences(curve or dataset.curve(), BLOCK, rng), mode, BLOCK)
     first, last = np.full((2, n_requests), np.nan)
     waiting: deque[_Prompt] = deque()
     numbers = np.zeros(0, np.int64)  # of the replies under way
@@ -111,8 +130,8 @@ def served(
             waiting.append(_Prompt(arrived, int(prompts[arrived])))
             arrived += 1
         n_rows, begun = _admit(waiting, max_round_rows, max_running - len(numbers))
-        stepped, took = decoder.step(n_rows)
-        now += took
+        stepped = decoder.step(n_rows)
+        now += float(seconds(np.array(stepped.rows.sum() + n_rows, float), len(numbers)))
         ended.append(now)
         batches.append(len(numbers))
         gaining = numbers[stepped.gained > 0]
@@ -121,7 +140,7 @@ def served(
         decoder.sequences.drop(stepped.ended)
         decoder.sequences.add(n_tokens[begun])
         numbers = np.concatenate((numbers[~stepped.ended], begun))
-    sizes = np.array(decoder.sizes, np.int64)
+    sizes = np.array(decoder.sizes, np.int64).reshape(-1)
     return Trace(came, first, last, n_tokens, np.array(ended), np.array(batches), sizes)
 
 

@@ -173,6 +173,12 @@ class Pages:
         slots = np.array(path.pages, np.int32)[rows // size] * size + rows % size
         return slots.astype(np.int32), copy
 
+    def append(self, path: Path, n_pages: int) -> bool:
+        """Give a path further pages, behind its rows. False, and nothing changed, when pages run out."""
+        taken = self._take(n_pages)
+        path.pages.extend(taken or [])
+        return taken is not None
+
     def take_state(self) -> int | None:
         """A slot, held once, for a state to be kept; None when all are in use."""
         while not self._slots.n_free:

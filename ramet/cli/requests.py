@@ -14,7 +14,7 @@ def read_object(text: bytes) -> dict[str, Any]:
     """A JSON object in UTF-8. Raises a RequestError for anything else."""
     value = parse_json(text)
     if not isinstance(value, dict):
-        raise InvalidRequest("a request is a JSON object with `state` and `questions`")
+        raise InvalidRequest("a request is a JSON object, such as one with `state` and `questions`")
     return value
 
 

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from ramet.cli.output import Output
 
 
+# Settings of the engine that may change what is answered or written; a run is marked with those that were given.
+MARKED = (
+    "canvas_length", "max_denoising_steps", "block_size", "mode", "chunk_size", "chunk_tiers", "ahead",
+    "unmasking_strategy", "confidence_threshold", "denoising_steps",
+)  # fmt: skip
+
+
 @click.command("run")
 @click.argument("rows_file", metavar="ROWS.jsonl", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
@@ -41,6 +48,11 @@ def command(rows_file: Path, output: Path, overwrite: bool, parallel: int, **giv
     Each line is a System One request and may have an `id`, which comes back. The output has a line
     for each, in the same order: its `index`, its `id`, the model's name, the answers and the number
     of tokens; or an `error` with the field, the message and the type. A bad line never stops the run.
+
+    A line with `messages` or a `prompt` in place of `state` and `questions` is a request for text, as
+    /v1/chat/completions or /v1/completions take it, parameters and all. Its line of the output has
+    the `text`, the `finish_reason` and the `usage`. Options of how questions are answered are not
+    for it.
 
     Run again, it goes on where it stopped, also in mid-line. Lines that are empty count for nothing.
     """
@@ -71,7 +83,9 @@ def _settings_mark(given: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
     model = given["model"]
     source = str(Path(model).resolve()) if Path(model).exists() else model
     invariant = ["batch_invariant"] if given["batch_invariant"] else []
-    text = json.dumps([source, given["dtype"] or "auto", fields, *invariant], sort_keys=True)
+    marked = options.given(given, MARKED)
+    marks = [source, given["dtype"] or "auto", fields, *invariant, *([marked] if marked else [])]
+    text = json.dumps(marks, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ramet import cli
-from ramet.cli import options, vllm_names
+from ramet.cli import options, peer_names
 
 if TYPE_CHECKING:
     from ramet.engine import Engine
@@ -26,7 +26,7 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 @click.argument("source", metavar="[MODEL]", required=False)
 @options.model_option
 @options.engine_options
-@vllm_names.vllm_options
+@peer_names.peer_options
 @click.option("--method", type=click.Choice(["letters", "options"]), help="How answers are read.  [default: model's]")
 @click.option("--name", help="Name that the model is served under.  [default: from --model]")
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
@@ -57,7 +57,7 @@ def command(
 
     The model is an argument or --model. Stops at SIGINT or SIGTERM, when the running requests are done.
     """
-    given = vllm_names.ours(given)
+    given = peer_names.ours(given)
     if source is not None:
         if options.is_given(ctx, "model") and given["model"] != source:
             raise click.UsageError(f"the model is {source} and --model says {given['model']}")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 import numpy as np
-import numpy.typing as npt
 
+from ramet.denoise.philox import Words, words
 from ramet.tree import FloatArray, IntArray
 
 MIN_SEED, MAX_SEED = -(1 << 63), (1 << 63) - 1
@@ -28,6 +28,12 @@ class Noise:
             return Opening(prompt).noise(np.zeros(0, np.int32))
         return cls(_key(sha256(b"seed" + seed.to_bytes(8, "little", signed=True)).digest()))
 
+    @property
+    def words(self) -> tuple[int, int]:
+        """The key's, of 64 bits, the low one first."""
+        high, low = divmod(self.key, 1 << 64)
+        return low, high
+
     def ids(self, canvas: int, step: int, n: int, vocab_size: int) -> IntArray:
         """[n] ids, each as likely: what the rows of a canvas hold before a step."""
         high = self._words(_IDS, canvas, step, n) >> np.uint64(32)
@@ -35,10 +41,9 @@ class Noise:
 
     def uniforms(self, canvas: int, step: int, n: int) -> FloatArray:
         """[n] in [0, 1): what the rows of a canvas draw by in a step."""
-        high = self._words(_UNIFORMS, canvas, step, n) >> np.uint64(40)
-        return high.astype(np.float32) * np.float32(2.0**-24)
+        return _uniform(self._words(_UNIFORMS, canvas, step, n))
 
-    def _words(self, use: int, canvas: int, step: int, n: int) -> npt.NDArray[np.uint64]:
+    def _words(self, use: int, canvas: int, step: int, n: int) -> Words:
         """[n] of 64 bits; the first word of the counter is the rows'."""
         return np.random.Philox(key=self.key, counter=np.array([0, use, step, canvas], np.uint64)).random_raw(n)
 
@@ -54,6 +59,18 @@ class Opening:
         whole = self._hash.copy()
         whole.update(rest.astype("<i4").tobytes())
         return Noise(_key(whole.digest()))
+
+
+def uniforms(keys: Words, canvases: IntArray, steps: IntArray, n: int) -> FloatArray:
+    """[R, n] Noise.uniforms of each of R, at once: keys [R, 2] are their `words`."""
+    counters = np.zeros((len(keys), 4), np.uint64)
+    counters[:, 1], counters[:, 2], counters[:, 3] = _UNIFORMS, steps, canvases
+    return _uniform(words(keys, counters, n))
+
+
+def _uniform(drawn: Words) -> FloatArray:
+    found: FloatArray = (drawn >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
+    return found
 
 
 def _key(digest: bytes) -> int:

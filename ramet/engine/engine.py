@@ -20,23 +20,32 @@ import torch
 from ramet.decide.canvas import Canvas, thoughtless
 from ramet.decide.decider import Decider, Plan
 from ramet.decide.settings import settings_for
+from ramet.denoise.elastic import chunk_sizes
+from ramet.denoise.latency import Drift, Latency
 from ramet.denoise.masking import Masking
 from ramet.denoise.settings import Denoising
 from ramet.engine.cache import Cache
 from ramet.engine.course import Course
+from ramet.engine.latency import describe, latency, setup_of
 from ramet.engine.load import (
     check_limits,
     denoising_of,
     load_model,
     masking_of,
     open_known,
+    replies_for,
     runner_for,
+    sampled_of,
     shape_of,
 )
-from ramet.engine.runner import Flight
+from ramet.engine.mail import Mail
+from ramet.engine.rehearsal import Rehearsal
+from ramet.engine.replies import Replies
+from ramet.engine.reply import Reply
+from ramet.engine.runner import Flight, Landed
 from ramet.engine.scheduler import Batch, Job, Scheduler
 from ramet.engine.settings import EngineSettings
-from ramet.engine.writer import Writer
+from ramet.engine.writer import CanvasWriter, ReplyWriter, Sampled, Writer
 from ramet.errors import (
     Cancelled,
     CheckpointError,
@@ -57,6 +66,7 @@ LONG_STATE = 1 << 18  # characters of a state from which on planning takes long
 COUNTS = (
     "requests", "rounds", "tokens", "cancelled", "failed_rounds", "canvas_reads", "two_step_reads", "read_fallbacks",
 )  # fmt: skip
+MAX_MEASURED = 256  # replies in a round whose time is measured beforehand
 MAX_FAILURES = 3  # rounds of one job in a row that fail before the engine calls itself broken
 
 
@@ -75,8 +85,10 @@ class Engine:
         denoising: Denoising | None = None,
         conversation: Conversation | None = None,
         masking: Masking | None = None,
+        sampled: Sampled | None = None,
     ) -> None:
-        """denoising and conversation: of a model that writes; masking: of one that fills in blocks of masks."""
+        """denoising: of a model with canvases; masking: of one that fills in blocks of masks. conversation: None where
+        nothing is to be written. sampled: how ids are drawn unless a request says it."""
         assert settings.max_round_tokens
         assert settings.cache_bytes
         self.name, self.decider, self.settings = name, decider, settings
@@ -86,15 +98,28 @@ class Engine:
         if settings.max_round_tokens < self._cache.grain:
             raise InvalidRequest(f"must be at least {self._cache.grain} for this model", field="max_round_tokens")
         self._runner = runner_for(model, self._cache.store, settings)
-        self._scheduler = Scheduler(
-            self._cache.pages, settings.max_round_tokens, self._cache.grain, settings.max_round_requests
-        )
         self._max_length = settings.max_model_len or self.shape.max_positions
+        self.replies: Replies | None = None
+        self._mail = Mail()
         self._writer: Writer | None = None
+        self.latency: Latency | None = None  # how long rounds take, where chunks are chosen by it
+        self._drift: Drift | None = None
         if denoising is not None:
             assert conversation is not None
-            self._writer = Writer(denoising, conversation, self._max_length, self._follow)
-        self._inbox: SimpleQueue[Job | None] = SimpleQueue()
+            self._writer = CanvasWriter(denoising, conversation, self._max_length, self._follow)
+        elif conversation is not None:
+            self.replies = replies_for(self._cache, settings, masking)
+            self._writer = ReplyWriter(
+                conversation, self._longest_reply(), masking=masking, vocab_size=self.shape.vocab_size,
+                eos=masking.eos if masking else frozenset(conversation.tokenizer.eos), sampled=sampled or Sampled(),
+                settings=settings, begin=self._begin_reply, mail=self._mail,
+            )  # fmt: skip
+            if masking is not None and settings.mode == "chunk":
+                self._choose_sizes(masking)
+        self._scheduler = Scheduler(
+            self._cache.pages, settings.max_round_tokens, self._cache.grain, settings.max_round_requests, self.replies
+        )
+        self._inbox: SimpleQueue[Job | Reply | None] = SimpleQueue()
         self._counts = Counter(dict.fromkeys(COUNTS, 0))  # no key comes later
         self._n_open, self._n_failures, self._closed = 0, 0, False
         self._lost = False  # the device, with all that it held
@@ -131,7 +156,7 @@ class Engine:
             denoising = denoising_of(checkpoint, resolved)
             frame = thoughtless(tokenizer, frame)
             canvas = Canvas.of(tokenizer, frame, denoising)
-        check_limits(shape, denoising, resolved)
+        check_limits(shape, denoising, masking, resolved)
         asking = settings_for(checkpoint.name, method=method, chat=bool(frame.tail))
         if resolved.batch_invariant and not tokenizer.splits_after_colon:
             raise CheckpointError(
@@ -140,7 +165,8 @@ class Engine:
             )
         decider = Decider(tokenizer, frame, asking, canvas, masking)
         model, conversation = load_model(checkpoint, resolved), Conversation(tokenizer, checkpoint.template())
-        return cls(name or checkpoint.name, model, decider, resolved, denoising, conversation, masking)
+        sampled = sampled_of(checkpoint, masking)
+        return cls(name or checkpoint.name, model, decider, resolved, denoising, conversation, masking, sampled)
 
     def decide(
         self,
@@ -221,11 +247,45 @@ class Engine:
         tree = course.tree()
         return self._enqueue(tree, int(tree.lengths[0]), int(tree.lengths[0]), salt, course)
 
+    def _begin_reply(self, reply: Reply) -> None:
+        """Hand a reply to the engine's thread."""
+        if not self.settings.prefix_caching:
+            reply.salt = f"{id(reply)} {time.perf_counter_ns()}"
+        with self._lock:
+            self._check_open()
+            self._n_open += 1
+            reply.future.add_done_callback(self._settled)
+            self._inbox.put(reply)
+
+    def _longest_reply(self) -> int:
+        """Tokens that a prompt and its reply may have together: as many as the model takes, and the pages hold."""
+        pages = self._cache.pages
+        return min(self._max_length, (pages.n_pages - 1) * pages.page_size)
+
+    def _choose_sizes(self, masking: Masking) -> None:
+        """Chunks as the settings say; what passes take is measured first, unless it is known, where that decides."""
+        assert self.replies is not None
+        settings, seconds = self.settings, None
+        assert settings.max_round_tokens
+        if settings.chunk_size == "auto" and settings.chunk_tiers is None:
+            rehearsal = Rehearsal(self._runner, self._cache.pages, masking.mask)
+            setup = setup_of(self._runner.model)
+            where = None if settings.latency_cache is None else Path(settings.latency_cache)
+            self.latency = latency(rehearsal, masking.size, MAX_MEASURED, settings.max_round_tokens // 2, setup, where)
+            self._drift = Drift(self.latency)
+            seconds = self._drift.seconds
+        self.replies.sizes = chunk_sizes(settings.chunk_size, masking.size, seconds, settings.chunk_tiers)
+
+    def _observe(self, batch: Batch, seconds: float) -> None:
+        """How long a round with live replies took."""
+        if self._drift is not None and batch.replies.step is not None:
+            self._drift.observe(batch.n_tokens, seconds)
+
     @property
     def writer(self) -> Writer:
         """What writes text. Raises NotSupported where the model decides alone."""
         if self._writer is None:
-            raise NotSupported(f"{self.name} answers decisions; models of its family do not write text here yet")
+            raise NotSupported(f"{self.name} was made to answer decisions alone")
         return self._writer
 
     @property
@@ -238,6 +298,7 @@ class Engine:
         return {
             **{f"{name}_total": float(n) for name, n in self._counts.items()},
             "open_requests": float(self._n_open),
+            **(self.replies.stats() if self.replies is not None else {}),
             **self._cache.stats(),
         }
 
@@ -257,6 +318,7 @@ class Engine:
             "batch_invariant": str(s.batch_invariant),
             "cache": self._cache.describe(),
             **(self.masking.describe() if self.masking else {}),
+            **({"latency": describe(self.latency)} if self.latency else {}),
             **{f"op {name}": why for name, why in self._runner.model.ops.why.items()},
         }
 
@@ -309,7 +371,7 @@ class Engine:
         if self._n_open >= self.settings.max_queue:
             raise Overloaded(f"{self._n_open} requests are waiting; at most {self.settings.max_queue} may")
 
-    def _settled(self, future: Future[Reads]) -> None:
+    def _settled(self, future: Future[Any]) -> None:
         with self._lock:
             self._n_open -= 1
             self._counts["cancelled"] += future.cancelled()
@@ -349,11 +411,11 @@ class Engine:
         try:
             while not self._closed or flights:
                 batch = self._next(idle=not flights)
-                if batch.units:
+                if batch:
                     self._launch(batch, flights)
                 elif not flights and len(self._scheduler):
                     raise EngineFault("the scheduler found no work for the requests that wait")
-                if flights and (len(flights) == self._runner.depth or not batch.units):
+                if flights and (len(flights) == self._runner.depth or not batch):
                     self._land(flights.popleft())
                 if self._lost:
                     _keep(*flights)
@@ -379,11 +441,11 @@ class Engine:
 
     def _land(self, flight: Flight) -> None:
         try:
-            results, seconds = flight.wait()
+            landed = flight.wait()
         except Exception as error:  # a device reports late
             self._recover(flight.batch, error)
         else:
-            self._commit(flight.batch, results, seconds)
+            self._commit(flight.batch, landed)
 
     def _admit(self, *, wait: bool) -> None:
         """Take what has arrived; with `wait`, not before something has."""
@@ -396,11 +458,11 @@ class Engine:
         except Empty:
             return
 
-    def _commit(self, batch: Batch, results: list[Reads], seconds: float) -> None:
+    def _commit(self, batch: Batch, landed: Landed) -> None:
         for job in batch.jobs:
-            job.started_at = job.started_at or time.perf_counter() - seconds
-            job.pass_s += seconds
-        done = self._scheduler.commit(batch, results)
+            job.started_at = job.started_at or time.perf_counter() - landed.seconds
+            job.pass_s += landed.seconds
+        done = self._scheduler.commit(batch, landed.reads)
         self._counts.update(rounds=1, tokens=batch.n_tokens)
         self._n_failures = 0
         for job in done:
@@ -409,8 +471,14 @@ class Engine:
                 self._finish(job, job.reads)
             else:
                 self._proceed(job, job.course)
+        if self.replies is not None:
+            ended = self.replies.commit(batch.replies, landed.drawn)
+            self._mail.send()
+            for reply in ended:
+                self._finish(reply, reply.n_cached or 0)
+            self._observe(batch, landed.seconds)
 
-    def _finish(self, job: Job, outcome: Reads | int) -> None:
+    def _finish(self, job: Job | Reply, outcome: Reads | int) -> None:
         self._counts.update(requests=1)
         _settle(job, outcome)
 
@@ -435,7 +503,7 @@ class Engine:
         except RametError as error:
             _settle(job, error)
         except Exception as error:
-            _settle(job, _fault(job, error))
+            _settle(job, _fault(job.tree.n_tokens, error))
         else:
             n_root = int(tree.lengths[0])
             job.proceed(tree, *self._kept(tree, n_root, n_root))
@@ -443,8 +511,8 @@ class Engine:
 
     def _recover(self, batch: Batch, error: Exception) -> None:
         """After a failed round its jobs run again, each alone; one that fails alone gets the fault."""
-        jobs = batch.jobs
-        self._scheduler.drop(jobs, batch)
+        jobs: list[Job | Reply] = [*batch.jobs, *batch.replies.replies]
+        self._scheduler.drop(batch.jobs, batch)
         self._counts["failed_rounds"] += 1
         if isinstance(error, torch.AcceleratorError):  # the device's context is lost, with all that it held
             self._lost = True
@@ -458,12 +526,15 @@ class Engine:
         if isinstance(error, torch.OutOfMemoryError):
             torch.cuda.empty_cache()
         if len(jobs) > 1:
-            for job in jobs:
+            for job in batch.jobs:
                 job.restart(alone=True)
                 self._scheduler.add(job)
             return
-        fault = _fault(jobs[0], error)
+        fault = _fault(batch.n_tokens, error)
         _settle(jobs[0], fault)
+        if isinstance(jobs[0], Reply):
+            assert self.replies is not None
+            self.replies.drop([jobs[0]])
         self._n_failures += not isinstance(error, torch.OutOfMemoryError)  # smaller requests may well fit
         if self._n_failures >= MAX_FAILURES:
             self._break(fault)
@@ -498,10 +569,10 @@ class Engine:
         return Decision(model=self.name, answers=plan.answers(reads), usage=usage, joint=plan.joint, x_timing=timing)
 
 
-def _fault(job: Job, error: Exception) -> EngineFault:
+def _fault(n_tokens: int, error: Exception) -> EngineFault:
     """What a request whose own round failed is told."""
     if isinstance(error, torch.OutOfMemoryError):
-        what = f"a round of {job.tree.n_tokens} tokens needs more of the device's memory than is free"
+        what = f"a round of {n_tokens} tokens needs more of the device's memory than is free"
         fault = EngineFault(f"{what}: {error}; a smaller cache_bytes or max_round_tokens leaves more of it")
     else:
         fault = EngineFault(f"a round failed: {type(error).__name__}: {error}")
@@ -515,13 +586,14 @@ def _keep(*things: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(things))
 
 
-def _settle(job: Job, outcome: Reads | int | Exception) -> None:
+def _settle(job: Job | Reply, outcome: Reads | int | Exception) -> None:
     """Give a job its outcome, unless its caller has cancelled."""
+    future: Future[Any] = job.future
     try:
         if isinstance(outcome, Exception):
-            job.future.set_exception(outcome)
+            future.set_exception(outcome)
         else:
-            job.future.set_result(outcome)
+            future.set_result(outcome)
     except InvalidStateError:
         pass
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+import numpy as np
 import torch
 from tqdm import tqdm  # type: ignore[import-untyped]
 
@@ -14,8 +16,8 @@ from ramet.engine.staging import Layout, loose, outside
 from ramet.layers.decoder import Decoder
 from ramet.ops.native.pack import pack
 from ramet.ops.planning import Plans
-from ramet.round import Capacity, Round, Stream, Unit
-from ramet.tree import IntArray, Read, Segment, Tree
+from ramet.round import Capacity, Round, Stream, Unit, Units
+from ramet.tree import IntArray, Read, Sampling, Segment, Tree
 
 _LEAST_ROWS, _MOST_ROWS, _STEPS = 32, 256, 16  # rungs lie 32 to 256 rows apart, a 16th to a 32nd of themselves
 _LEAST_READS, _ROWS_A_READ = 64, 8  # reads that decisions come with; passes that read more are recorded when they come
@@ -70,10 +72,10 @@ class Graphs:
         stream = self._layouts[capacity].stream(self._data, self._rows)
         self._data.zero_()
         stream.kept_slots.fill_(-1)
-        self._model.hidden(stream, self._store, self._model.sample())
+        self._model.hidden(stream, self._store, self._model.kinds())
 
     def _warm_head(self) -> None:
-        packed = pack([Unit(Tree.of([Segment([0], reads=[Read([0, 1])])]))])
+        packed = pack(Units.of([Unit(Tree.of([Segment([0], reads=[Read([0, 1])])]))]))
         _, lists = self.plans(packed)
         layout = self._layouts[self._order[0]]
         spans, used = layout.places(behind := loose(packed, lists))
@@ -82,14 +84,23 @@ class Graphs:
         hidden = torch.zeros(1, self._model.shape.hidden_size, dtype=self._model.dtype, device=self._model.device)
         self._model.read(hidden, outside(self._data, spans))
 
-    def record(self) -> None:
-        """Record the passes that decisions need, the largest first, so that the others find room in its memory."""
+    def _warm_draws(self) -> None:
+        """Few rows and many: the likeliest ids, and drawn from all and from a part."""
+        hidden = torch.zeros(1, self._model.shape.hidden_size, dtype=self._model.dtype, device=self._model.device)
+        for n, temperature, top_k in itertools.product((1, 65), (0.0, 1.0), (0, 1)):
+            temperatures, uniforms, top_p = (np.full(n, x, np.float32) for x in (temperature, 0.5, 1.0))
+            sampling = Sampling(temperatures, uniforms, top_p, np.full(n, top_k, np.int32))
+            self._model.sample(hidden, torch.zeros(n, dtype=torch.int32, device=hidden.device), sampling)
+
+    def record(self, *, every: bool = False) -> None:
+        """Record the passes that decisions need, or every one, the largest first, so that the others find room in its
+        memory."""
         from ramet.ops.kernels.triton import compile_ahead  # where there is a GPU alone
 
-        order = sorted({min(capacities(rows)) for rows in self._rungs}, reverse=True)
+        order = sorted(self._layouts if every else {min(capacities(rows)) for rows in self._rungs}, reverse=True)
         passes = [partial(self.warm, capacity) for capacity in order]
-        compile_ahead([*passes, self._warm_head], self._model.device)
-        for run in (passes[0], passes[-1], self._warm_head):
+        compile_ahead([*passes, self._warm_head, self._warm_draws], self._model.device)
+        for run in (passes[0], passes[-1], self._warm_head, self._warm_draws):
             run()
         torch.cuda.synchronize(self._model.device)
         for capacity in tqdm(order, desc="Recording passes", unit="graph", disable=None):

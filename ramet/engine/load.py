@@ -9,12 +9,20 @@ import torch
 
 from ramet.cache.store import Store
 from ramet.config import rope_frequencies
+from ramet.denoise.elastic import Fixed
+from ramet.denoise.live import Live
+from ramet.denoise.live_blocks import LiveBlocks
 from ramet.denoise.masking import Masking
+from ramet.denoise.next_tokens import NextTokens
 from ramet.denoise.settings import Denoising
 from ramet.engine.allocator import keep_freed
+from ramet.engine.cache import Cache
 from ramet.engine.graphs import Graphs
+from ramet.engine.replies import Replies
 from ramet.engine.runner import Runner
+from ramet.engine.scheduler import MIN_CHUNK, STATES_A_JOB
 from ramet.engine.settings import DTYPES, EngineSettings
+from ramet.engine.writer import Sampled
 from ramet.errors import CheckpointError, InvalidRequest
 from ramet.families import FAMILIES
 from ramet.layers.decoder import Decoder
@@ -26,6 +34,8 @@ from ramet.ops.experts import cpu as experts
 from ramet.ops.gated_delta import cpu as gated_delta
 from ramet.ops.native import library
 from ramet.weights import Checkpoint, load, open_checkpoint
+
+_OF_MASKS = {"block_size": None, "mode": "chunk", "chunk_size": "auto", "chunk_tiers": None, "ahead": False}
 
 
 def open_known(source: str | Path) -> Checkpoint:
@@ -52,8 +62,9 @@ def masking_of(checkpoint: Checkpoint, settings: EngineSettings) -> Masking | No
     """The blocks of a model that fills in masks; None of another. Raises CheckpointError, InvalidRequest."""
     defaults = FAMILIES[checkpoint.model_type].blocks
     if defaults is None:
-        if settings.block_size is not None:
-            raise InvalidRequest(f"{checkpoint.model_type} has no blocks of masks", field="block_size")
+        for name, usual in _OF_MASKS.items():
+            if getattr(settings, name) != usual:
+                raise InvalidRequest(f"{checkpoint.model_type} has no blocks of masks", field=name)
         return None
     tokenizer = checkpoint.tokenizer()
     return Masking.of(
@@ -62,12 +73,17 @@ def masking_of(checkpoint: Checkpoint, settings: EngineSettings) -> Masking | No
     )  # fmt: skip
 
 
-def check_limits(shape: Shape, denoising: Denoising | None, settings: EngineSettings) -> None:
+def check_limits(shape: Shape, denoising: Denoising | None, masking: Masking | None, settings: EngineSettings) -> None:
     """Raise InvalidRequest for limits that the model cannot have."""
     length, most = settings.max_model_len, settings.max_round_tokens
     assert most
     if length is not None and length > shape.max_positions:
         raise InvalidRequest(f"the model has {shape.max_positions} positions, not {length}", field="max_model_len")
+    if masking is not None and most < 4 * masking.size:
+        raise InvalidRequest(
+            f"must be at least {4 * masking.size} for blocks of {masking.size} rows, not {most}",
+            field="max_round_tokens",
+        )
     if denoising is not None and most < 2 * denoising.canvas_length:
         raise InvalidRequest(
             f"a canvas of {denoising.canvas_length} rows takes half of a round at most: must be at least "
@@ -107,7 +123,7 @@ def runner_for(model: Decoder, store: Store, settings: EngineSettings) -> Runner
         return Runner(model, store)
     try:
         graphs = Graphs(model, store, settings.max_round_tokens)
-        graphs.record()
+        graphs.record(every=settings.block_size is not None)  # chunks of masks are read at most of their rows
     except torch.OutOfMemoryError as error:
         raise CheckpointError(
             f"no room on {model.device} for the passes of rounds of {settings.max_round_tokens} tokens: {error}; "
@@ -136,3 +152,32 @@ def _unfit(own: AttentionShape | DeltaShape) -> str | None:
         keys, values = f"{own.n_key_heads} of {own.key_dim}", f"{own.n_value_heads} of {own.value_dim}"
         return f"a delta rule with {keys} as key heads and {values} as value heads"
     return None
+
+
+def replies_for(cache: Cache, settings: EngineSettings, masking: Masking | None) -> Replies:
+    """What goes on with replies: of a model that fills in masks by blocks, of another token by token."""
+    assert settings.max_round_tokens
+    half, grain = settings.max_round_tokens // 2, cache.grain
+    min_chunk = min(MIN_CHUNK, -(-settings.max_round_tokens // 4))
+    if masking is None:
+        live: Live = NextTokens()
+        most, block, mask = half, 1, -1
+    else:
+        live = LiveBlocks(masking.size, masking.mask, mode=settings.mode, ahead=settings.ahead)
+        most, block, mask = half // live.least, masking.size, masking.mask
+    most = max(1, min(most, settings.max_round_requests or most))
+    return Replies(
+        live, Fixed(block), cache.pages, block=block, mask=mask, grain=grain, min_chunk=min_chunk, max_live=most,
+        n_other_states=2 * STATES_A_JOB if cache.pages.recurrent else 0,
+    )  # fmt: skip
+
+
+def sampled_of(checkpoint: Checkpoint, masking: Masking | None) -> Sampled:
+    """How a model's ids are drawn: masks by the likeliest, as those who publish such models measure them; the next
+    token as generation_config.json says, where it does."""
+    if masking is not None:
+        return Sampled(temperature=0.0)
+    told = {name: checkpoint.generation.get(name) for name in ("temperature", "top_k", "top_p")}
+    if checkpoint.generation.get("do_sample") is False:
+        return Sampled(temperature=0.0)
+    return Sampled(**{name: value for name, value in told.items() if value is not None})

@@ -12,13 +12,14 @@ import torch
 
 from ramet.cache.store import Store
 from ramet.engine.graphs import Graphs
+from ramet.engine.replies import Drawn as Told
 from ramet.engine.scheduler import Batch
 from ramet.layers.conditioning import Soft
 from ramet.layers.decoder import Decoder
-from ramet.ops.head.reference import Drawn
+from ramet.ops.head.reference import Drawn, Sampled
 from ramet.ops.native.pack import pack
 from ramet.ops.planning import Plans
-from ramet.round import Round, Stream, Unit
+from ramet.round import Round, Stream, Unit, Units
 from ramet.tree import Reads, Step, Stepped
 
 # oneDNN compiles a product for each number of rows that it meets, in about half a millisecond: rounds of nearly equal
@@ -27,24 +28,36 @@ ROW_MULTIPLE = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Landed:
+    """What a round returned: the reads of each unit of the batch, what was drawn for its live replies, and the seconds
+    that the device took."""
+
+    reads: list[Reads]
+    drawn: Told | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Flight:
     """A round under way: logits [C] and logsumexp [R] on the host, complete once `seconds` returns, which waits for it
-    and says how long the device took; what each unit's steps drew. `recorded`: whether it replays a recorded pass."""
+    and says how long the device took; what each unit's steps drew, and its live replies. `recorded`: whether it replays
+    a recorded pass."""
 
     batch: Batch
     packed: Round
     logits: torch.Tensor
     logsumexp: torch.Tensor
     drawn: list[list[Drawn]]
+    sampled: Sampled | None
     seconds: Callable[[], float]
     recorded: bool = False
 
-    def wait(self) -> tuple[list[Reads], float]:
-        """The reads of each unit, and the seconds that the device took."""
-        seconds = self.seconds()
-        results = self.packed.results(self.logits, self.logsumexp)
-        found = zip(results, self.drawn, strict=False)  # behind the units there may be padding
-        return [replace(reads, stepped=tuple(map(_stepped, drawn))) for reads, drawn in found], seconds
+    def wait(self) -> Landed:
+        """Until it is complete."""
+        seconds, n_units = self.seconds(), len(self.batch.units)
+        results = self.packed.results(self.logits, self.logsumexp, n_units)
+        reads = [replace(each, stepped=tuple(map(_stepped, d))) for each, d in zip(results, self.drawn, strict=True)]
+        return Landed(reads, None if self.sampled is None else _told(self.sampled), seconds)
 
 
 class Runner:
@@ -58,13 +71,13 @@ class Runner:
 
     def run(self, batch: Batch) -> list[Reads]:
         """One pass over a batch's units."""
-        return self.launch(batch).wait()[0]
+        return self.launch(batch).wait().reads
 
     def launch(self, batch: Batch) -> Flight:
         """Start a pass over a batch's units."""
         if self.depth == 1:
             return self._here(batch)
-        packed = pack(batch.units)
+        packed = pack(_units(batch))
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         began.record()
         self._copy_pages(batch)
@@ -72,19 +85,20 @@ class Runner:
         recorded = self.graphs.launch(packed) if self.graphs is not None and soft is None else None
         hidden, stream = recorded or self._pass(packed, soft)
         logits, logsumexp = map(_sent, self.model.read(hidden, stream))
-        drawn = self._draw(batch.units, packed, hidden)
+        drawn, sampled = self._draw(batch.units, packed, hidden), self._sample(batch, packed, hidden)
         ended.record()
-        return Flight(batch, packed, logits, logsumexp, drawn, partial(_between, began, ended), recorded is not None)
+        seconds = partial(_between, began, ended)
+        return Flight(batch, packed, logits, logsumexp, drawn, sampled, seconds, recorded is not None)
 
     def _here(self, batch: Batch) -> Flight:
         began = time.perf_counter()
         self._copy_pages(batch)
-        packed = pack(batch.units, ROW_MULTIPLE)
+        packed = pack(_units(batch), ROW_MULTIPLE)
         hidden, stream = self._pass(packed, _soft(batch.units))
         logits, logsumexp = self.model.read(hidden, stream)
-        drawn = self._draw(batch.units, packed, hidden)
+        drawn, sampled = self._draw(batch.units, packed, hidden), self._sample(batch, packed, hidden)
         seconds = time.perf_counter() - began
-        return Flight(batch, packed, logits, logsumexp, drawn, lambda: seconds)
+        return Flight(batch, packed, logits, logsumexp, drawn, sampled, lambda: seconds)
 
     def _copy_pages(self, batch: Batch) -> None:
         for source, target in batch.copies:
@@ -104,6 +118,27 @@ class Runner:
             at = np.searchsorted(packed["read_rows"], first + step.rows)
             drawn[i].append(self.model.draw(hidden[torch.from_numpy(at).to(hidden.device)], step))
         return drawn
+
+    def _sample(self, batch: Batch, packed: Round, hidden: torch.Tensor) -> Sampled | None:
+        """For the rows that live replies read, which are the last of those that are read."""
+        step = batch.replies.step
+        if step is None:
+            return None
+        n, n_all = len(step.chunks.reads), len(packed["read_rows"])
+        rows = torch.arange(n_all - n, n_all, dtype=torch.int32, device=hidden.device)
+        sampled = self.model.sample(hidden, rows, step.chunks.sampling, batch.replies.mask)
+        return Sampled(_sent(sampled.tokens), _sent(sampled.logprobs), _sent(sampled.entropy))
+
+
+def _units(batch: Batch) -> Units:
+    """Of jobs, of prompts of replies, and of live replies, which come last."""
+    part = batch.replies
+    made = Units.of([*batch.units, *(each.unit for each in part.encodings)])
+    return made if part.step is None else Units.joined([made, part.step.units])
+
+
+def _told(sampled: Sampled) -> Told:
+    return Told(sampled.tokens.numpy(), np.exp(sampled.logprobs.numpy()), sampled.entropy.numpy())
 
 
 def _steps(units: Sequence[Unit]) -> Iterator[tuple[int, int, Step]]:

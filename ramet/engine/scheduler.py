@@ -21,6 +21,8 @@ import numpy as np
 
 from ramet.cache.pages import Pages, Path
 from ramet.engine.course import Course
+from ramet.engine.replies import Part, Replies
+from ramet.engine.reply import Reply
 from ramet.round import Unit
 from ramet.tree import MAX_ANCESTORS, WHOLE, FloatArray, IntArray, Reads, Stepped, Tree, merge
 
@@ -135,15 +137,27 @@ class Share:
 @dataclass(slots=True, eq=False)
 class Batch:
     """The units of a round, the shares of each, in the order of their reads, and the pages to copy before it.
-    `leading` are the jobs that are cut and whose trunk is not in pages yet."""
+    `leading` are the jobs that are cut and whose trunk is not in pages yet. `replies` is what it has of replies. Jobs
+    get `room` rows of it, all in all."""
 
     units: list[Unit] = field(default_factory=list)
     shares: list[list[Share]] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
     leading: list[Job] = field(default_factory=list)
     n_tokens: int = 0
+    replies: Part = field(default_factory=Part)
+    room: int = 0
     _alike: dict[object, int] = field(default_factory=dict)
     _joined: dict[int, list[Tree]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to run."""
+        return bool(self.n_tokens)
+
+    @property
+    def left(self) -> int:
+        """Rows that jobs may still get."""
+        return self.room - self.n_tokens
 
     @property
     def jobs(self) -> list[Job]:
@@ -167,7 +181,7 @@ class Batch:
         """Merge the trees of the units that joined: they are complete."""
         for at, trees in self._joined.items():
             self.units[at] = replace(self.units[at], tree=merge(trees))
-        self.n_tokens = sum(unit.tree.n_tokens for unit in self.units)
+        self.n_tokens = sum(unit.tree.n_tokens for unit in self.units) + self.replies.n_tokens
 
     def split(self, results: list[Reads]) -> Iterator[tuple[Share, Reads]]:
         """Each share and its part of the units' reads."""
@@ -196,14 +210,18 @@ class Scheduler:
     """First come, first served, under `max_round_tokens`. A job that is cut leaves half of a round to others, and so do
     the courses under way together, which take turns; a job that then finds no room has the next round first. Those that
     wait for pages or for a trunk are overtaken, but never by a job that needs the pages too; a further course begins
-    where those under way, and their pages, leave room for it."""
+    where those under way, and their pages, leave room for it. Live replies are in every round, in half of it at most
+    where others wait."""
 
-    def __init__(self, pages: Pages, max_round_tokens: int, grain: int = 1, max_running: int | None = None) -> None:
+    def __init__(
+        self, pages: Pages, max_round_tokens: int, grain: int = 1, max_running: int | None = None,
+        replies: Replies | None = None,
+    ) -> None:  # fmt: skip
         """`grain`: a root is cut in chunks at multiples of it, counted from the root's start; no more than a round.
         `max_running`: jobs that are under way at once (None: as many as fit)."""
         assert grain <= max_round_tokens
         self.max_running = max_running or sys.maxsize
-        self.pages = pages
+        self.pages, self.replies = pages, replies
         self.max_round_tokens = max_round_tokens
         self.min_chunk = min(MIN_CHUNK, -(-max_round_tokens // 4))
         self.grain = grain
@@ -215,10 +233,15 @@ class Scheduler:
         self.aloft: list[Batch] = []  # rounds that are under way: neither committed nor dropped
 
     def __len__(self) -> int:
-        return len(self.waiting) + len(self.between) + len(self.running)
+        n_replies = len(self.replies) if self.replies is not None else 0
+        return len(self.waiting) + len(self.between) + len(self.running) + n_replies
 
-    def add(self, job: Job) -> None:
+    def add(self, job: Job | Reply) -> None:
         """Behind those that wait, or behind the other courses that are between two trees."""
+        if isinstance(job, Reply):
+            assert self.replies is not None
+            self.replies.add(job)
+            return
         block = int(job.tree.blocks[0])
         if self.pages.page_size % block:
             job.n_keep, job.marks = 0, ()
@@ -228,20 +251,44 @@ class Scheduler:
 
     def next(self) -> Batch:
         """The next round's units; none when there is nothing to do but to wait for a round under way."""
-        batch, flying = Batch(), self._flying()
+        batch, flying = Batch(room=self.max_round_tokens), self._flying()
+        if self.aloft and self.replies:
+            return batch  # what replies do next depends on it, and what else there is joins them
         landed = [job for job in self.running if job not in flying]
         alone = next((job for job in (*landed, *self.between, *self.waiting) if job.alone), None)
         if alone is None or not self._run_alone(alone, batch):
             self._start_passed(batch)
+            batch.room -= self._encode(batch)
             share = self._half if self.waiting or self.between else self.max_round_tokens
             for job in landed:
                 self._advance(job, batch, share)
             self._go_on(batch)
             self._start_waiting(batch)
-        batch.seal()
-        if batch.units:
+            batch.seal()
+            self._step(batch)
+        if batch:
             self.aloft.append(batch)
         return batch
+
+    def _encode(self, batch: Batch) -> int:
+        """Bring in rows of prompts of replies, and tell how many rows are to be left to the live ones. Where jobs
+        wait, or run, they get half of the rest."""
+        if not self.replies:
+            return 0
+        lone, left = self.replies.alone is not None, batch.left
+        reserved = left if lone else min(self.replies.n_rows, self._half)
+        room = left if lone else left - reserved
+        if self.waiting or self.between or self.running:
+            room = max(room // 2, min(room, self.replies.grain))
+        self.replies.encode(batch.replies, room)
+        batch.n_tokens += batch.replies.n_tokens
+        return reserved
+
+    def _step(self, batch: Batch) -> None:
+        """Bring in the live replies."""
+        if self.replies:
+            self.replies.step(batch.replies, self.max_round_tokens - batch.n_tokens, batch.n_tokens)
+            batch.seal()
 
     def _run_alone(self, job: Job, batch: Batch) -> bool:
         """False where it waits for pages that others hold."""
@@ -320,6 +367,8 @@ class Scheduler:
         """End jobs, with what they hold in `batch` if a round of theirs did not come to its commit."""
         if batch is not None:
             self.aloft.remove(batch)
+            if self.replies is not None:
+                self.replies.restart(batch.replies)
         for share in (share for shares in (batch.shares if batch else []) for share in shares):
             self._let_go(share)
             for task in share.then:
@@ -330,20 +379,20 @@ class Scheduler:
             job.tasks = []
             next(queue for queue in (self.running, self.between, self.waiting) if job in queue).remove(job)
 
-    def cancelled(self) -> list[Job]:
-        """Remove and return the jobs whose callers have gone, those of rounds under way excepted."""
+    def cancelled(self) -> list[Job | Reply]:
+        """Remove and return the jobs and replies whose callers have gone, those of rounds under way excepted."""
         flying = self._flying()
         gone = [j for j in (*self.waiting, *self.between, *self.running) if j.future.cancelled() and j not in flying]
         self.drop(gone)
-        return gone
+        return [*gone, *(self.replies.cancelled([b.replies for b in self.aloft]) if self.replies else [])]
 
-    def abandon(self) -> list[Job]:
-        """Remove and return all jobs."""
+    def abandon(self) -> list[Job | Reply]:
+        """Remove and return all jobs and replies."""
         for batch in list(self.aloft):
             self.drop([], batch)
-        jobs = [*self.waiting, *self.between, *self.running]
+        jobs: list[Job] = [*self.waiting, *self.between, *self.running]
         self.drop(jobs)
-        return jobs
+        return [*jobs, *(self.replies.abandon() if self.replies else [])]
 
     def _flying(self) -> set[Job]:
         """The jobs of rounds under way: what follows in them waits for the commit."""
@@ -363,9 +412,10 @@ class Scheduler:
     def _blocked(self, job: Job) -> bool:
         """A job to be cut waits until the pages and states that it may need are not promised to another."""
         promised = [self.n_pages_for(j.tree.max_position) for j in self.running if self._is_cut(j)]
-        if self.pages.recurrent and (len(promised) + 1) * STATES_A_JOB > self.pages.n_states:
+        n_pages, n_states = (self.replies.n_pages, self.replies.n_states) if self.replies else (0, 0)
+        if self.pages.recurrent and (len(promised) + 1) * STATES_A_JOB + n_states > self.pages.n_states:
             return True
-        return sum(promised) + self.n_pages_for(job.tree.max_position) > self.pages.n_pages
+        return n_pages + sum(promised) + self.n_pages_for(job.tree.max_position) > self.pages.n_pages
 
     def _awaits(self, job: Job, batch: Batch) -> bool:
         """Whether another job is computing, in chunks, more of this one's trunk than is kept."""
@@ -377,7 +427,7 @@ class Scheduler:
 
     def _start(self, job: Job, batch: Batch) -> bool:
         """Bring a waiting job into this round. False when the round is full."""
-        left = self.max_round_tokens - batch.n_tokens
+        left = batch.left
         if left < (self.min_chunk if self._is_cut(job) else self._n_due(job)):
             return False
         job.tasks = self._resume(job)
@@ -427,7 +477,7 @@ class Scheduler:
         assert job.tasks
         if self._is_cut(job) and _leads(job.tree, job.tasks[0]) and job.tasks[0].path.length < job.n_keep:
             batch.leading.append(job)
-        left = min(limit, self.max_round_tokens - batch.n_tokens)
+        left = min(limit, batch.left)
         while job.tasks:
             first = job.tasks[0].first
             held = _above_canvas(job.tree, first) if job.two_steps else 0

@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal, get_args
 
 import psutil
 import torch
 
+from ramet.denoise.elastic import MIN_SIZE, Tiers
+from ramet.denoise.unmask import Strategy
 from ramet.errors import InvalidRequest
 from ramet.ops import check_card
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 PAGE_SIZE = 16
+Mode = Literal["chunk", "block"]
 
+_ANY_BLOCK = 1 << 30  # larger than those that there are: a block's own limit is known once the model is
 
 _AT_LEAST_ONE = (
     "max_round_tokens", "max_request_tokens", "max_queue", "cache_bytes", "disk_cache_bytes", "checkpoint_spacing",
     "threads", "max_model_len", "max_round_requests", "canvas_length", "max_denoising_steps", "block_size",
+    "denoising_steps",
 )  # fmt: skip
 
 
@@ -36,7 +42,13 @@ class EngineSettings:
     requests under way at once (None: as many as fit). prefix_caching: whether states are kept for later requests.
     Of diffusion models, canvas_length: rows of a canvas at most, and max_denoising_steps (None: the model's own);
     single_pass_reads: whether a canvas is read in the round that ends its prompt, where that has room for it.
-    block_size: rows of a block, of models that fill in masks (None: as the checkpoint says).
+
+    Of models that fill in masks, block_size: rows of a block (None: as the checkpoint says). mode: a reply's step runs
+    a chunk of its block's rows, or "block": all of them, the plain way that chunks are measured by. chunk_size: rows of
+    a chunk at most, "auto" (what gains the most tokens a second) or a number; chunk_tiers: by the number of replies
+    instead, such as "4:32,32:16,256:8". ahead: the largest chunks may reach into the next block. A request may have an
+    unmasking_strategy, confidence_threshold and denoising_steps (None: as many as the block has rows) of its own.
+    latency_cache: directory of what passes were measured to take (None: in the user's cache directory).
     """
 
     device: str = "auto"
@@ -59,12 +71,38 @@ class EngineSettings:
     max_denoising_steps: int | None = None
     single_pass_reads: bool = True
     block_size: int | None = None
+    mode: Mode = "chunk"
+    chunk_size: str = "auto"
+    chunk_tiers: str | None = None
+    ahead: bool = False
+    unmasking_strategy: Strategy = "low_confidence_dynamic"
+    confidence_threshold: float = 0.9
+    denoising_steps: int | None = None
+    latency_cache: str | Path | None = None
 
     def __post_init__(self) -> None:
         for name in (*_AT_LEAST_ONE, "memory_cache_bytes"):
             value, least = getattr(self, name), 0 if name == "memory_cache_bytes" else 1
             if value is not None and value < least:
                 raise InvalidRequest(f"must be at least {least}, not {value}", field=name)
+        self._check_chunks()
+        for name, kind in (("mode", Mode), ("unmasking_strategy", Strategy)):
+            if (value := getattr(self, name)) not in get_args(kind):
+                raise InvalidRequest(f"{value!r} is none of {', '.join(get_args(kind))}", field=name)
+        if not 0 <= self.confidence_threshold <= 1:
+            raise InvalidRequest(f"{self.confidence_threshold} is not from 0 to 1", field="confidence_threshold")
+
+    def _check_chunks(self) -> None:
+        told = self.chunk_size
+        if told != "auto" and not (told.isdecimal() and int(told) >= MIN_SIZE):
+            raise InvalidRequest(f"{told!r} is neither auto nor a number from {MIN_SIZE}", field="chunk_size")
+        if self.chunk_tiers is not None:
+            Tiers.parse(self.chunk_tiers, _ANY_BLOCK)
+            if told != "auto":
+                raise InvalidRequest("says what chunk_size says: give one of them", field="chunk_tiers")
+        given = {"chunk_size": told != "auto", "chunk_tiers": self.chunk_tiers is not None, "ahead": self.ahead}
+        for name in (name for name, is_given in given.items() if is_given and self.mode == "block"):
+            raise InvalidRequest("has no effect where mode is block, which has no chunks", field=name)
 
     def resolved(self) -> EngineSettings:
         """With every "auto" and None replaced by what this machine gives."""

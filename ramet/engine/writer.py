@@ -1,18 +1,30 @@
-"""Writer: replies of a model that denoises them, whole or canvas by canvas."""
+"""Writers: replies of a model, whole or piece by piece as they come."""
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from ramet.denoise.course import Writing
+from ramet.denoise.draws import Draws
+from ramet.denoise.live import Beginning
+from ramet.denoise.masking import Masking
+from ramet.denoise.noise import Noise
 from ramet.denoise.settings import Denoising
+from ramet.denoise.unmask import Unmasking
 from ramet.engine.course import Course
+from ramet.engine.mail import Inbox, Mail
+from ramet.engine.reply import Reply, positions
 from ramet.engine.scheduler import Job
-from ramet.errors import RequestTooLong
-from ramet.generation import Generation, GenerationRequest, Piece
+from ramet.engine.settings import EngineSettings
+from ramet.errors import InvalidRequest, RequestTooLong
+from ramet.generation import Generation, GenerationRequest, Kind, Piece
 from ramet.text.conversation import Conversation
 
 
@@ -22,67 +34,217 @@ class Follow(Protocol):
     def __call__(self, course: Course, salt: str) -> Job: ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Writer:
-    """How an engine writes. conversation: how messages become prompts. max_length: of a prompt with its reply, in
-    tokens."""
+OnPiece = Callable[[Piece], None]
+# What requests say of canvases alone, and of masks alone.
+_CANVAS = ("canvas_length", "seed_canvas", "pinned", "max_steps", "read_only", "constrained")
+_MASKS = ("confidence_threshold", "unmasking_strategy", "denoising_steps", "entropy_bound", "chunk_size")
 
-    denoising: Denoising
-    conversation: Conversation
-    max_length: int
-    follow: Follow
+
+class Writer(ABC):
+    """How an engine writes. What differs is what a reply's work is."""
+
+    def __init__(self, conversation: Conversation, max_length: int) -> None:
+        """conversation: how messages become prompts. max_length: of a prompt with its reply, in tokens."""
+        self.conversation, self.max_length = conversation, max_length
+
+    @property
+    @abstractmethod
+    def kind(self) -> Kind:
+        """How it writes."""
 
     def generate(self, request: GenerationRequest) -> Generation:
         """The whole reply."""
-        pieces: list[Piece] = []
-        n_cached: int = self._start(request, pieces.append).future.result()
-        return Generation.of(pieces, n_prompt=len(request.prompt), n_cached=n_cached)
+        work, finished = self._whole(request)
+        return finished(work.result())
 
     async def generate_async(self, request: GenerationRequest) -> Generation:
         """As `generate`; cancelling the awaiting task cancels the work."""
-        pieces: list[Piece] = []
-        n_cached: int = await asyncio.wrap_future(self._start(request, pieces.append).future)
-        return Generation.of(pieces, n_prompt=len(request.prompt), n_cached=n_cached)
+        work, finished = self._whole(request)
+        return finished(await asyncio.wrap_future(work))
 
     async def stream(self, request: GenerationRequest) -> AsyncGenerator[Piece, None]:
-        """Each canvas as soon as it is finished. Raises before the first what can be known before any work; closing the
+        """Each piece as soon as it is known. Raises before the first what can be known before any work; closing the
         iterator cancels the work."""
-        loop, arrived = asyncio.get_running_loop(), asyncio.Queue[Piece | None]()
+        loop, arrived = asyncio.get_running_loop(), Inbox()
 
-        def hand(piece: Piece | None) -> None:
-            loop.call_soon_threadsafe(arrived.put_nowait, piece)
+        def end(_: Future[int]) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(arrived.put_nowait, None)
 
-        job = self._start(request, hand)
-        future = job.future
-        future.add_done_callback(lambda _: None if loop.is_closed() else hand(None))
+        future, n_cached = self._start(request, lambda piece: self._post(loop, arrived, piece))
+        future.add_done_callback(end)
         try:
             is_last = False
             while not is_last and (piece := await arrived.get()) is not None:
                 is_last = piece.finish is not None
                 if is_last:
                     await arrived.get()  # the engine's own end: whoever goes with the last piece cancels nothing
-                yield replace(piece, n_cached=job.n_resumed or 0)
+                yield replace(piece, n_cached=n_cached())
             future.result()
         finally:
             future.cancel()
 
-    def _start(self, request: GenerationRequest, on_piece: Callable[[Piece], None]) -> Job:
-        request = self._fitted(request)
-        return self.follow(Writing(request, self.denoising, on_piece), request.cache_salt)
+    @abstractmethod
+    def _whole(self, request: GenerationRequest) -> tuple[Future[int], Callable[[int], Generation]]:
+        """Begin; the future gives how many of the prompt's tokens were not computed again, and of that the reply is
+        made."""
 
-    def _fitted(self, request: GenerationRequest) -> GenerationRequest:
-        """With no more tokens than there is room for, where a request leaves their number open."""
+    @abstractmethod
+    def _start(self, request: GenerationRequest, on_piece: OnPiece) -> tuple[Future[int], Callable[[], int]]:
+        """Begin; how many of the prompt's tokens were not computed again is known once there is a piece."""
+
+    def _post(self, loop: asyncio.AbstractEventLoop, inbox: Inbox, piece: Piece) -> None:
+        """By the engine's thread, before the future is done."""
+        loop.call_soon_threadsafe(inbox.put_nowait, piece)
+
+    def _room(self, request: GenerationRequest, most: int) -> int:
+        """Tokens of a reply, `most` at most where the request leaves their number open. Raises RequestTooLong."""
         n_prompt, room = len(request.prompt), self.max_length - len(request.prompt)
-        if request.read_only:  # its canvas may end behind the last position: see `Engine._in_two_steps`
-            if room < 0:
-                raise RequestTooLong(f"a prompt of {n_prompt} tokens; the model takes {self.max_length}")
-            return request
         if request.max_tokens is None and room > 0:
-            return replace(request, max_tokens=min(self.denoising.max_new_tokens, room))
+            return min(most, room)
         n_reply = request.max_tokens or 1
         if n_reply > room:
             raise RequestTooLong(
                 f"a prompt of {n_prompt} tokens and a reply of {n_reply} are more than the {self.max_length} that the "
                 "model takes; lower max_tokens"
             )
+        return n_reply
+
+
+class CanvasWriter(Writer):
+    """Of a model that denoises canvases: a reply is a course."""
+
+    def __init__(self, denoising: Denoising, conversation: Conversation, max_length: int, follow: Follow) -> None:
+        super().__init__(conversation, max_length)
+        self._denoising, self._follow = denoising, follow
+
+    @property
+    def kind(self) -> Kind:
+        return "canvas"
+
+    def _whole(self, request: GenerationRequest) -> tuple[Future[int], Callable[[int], Generation]]:
+        pieces: list[Piece] = []
+        future, _ = self._start(request, pieces.append)
+        n_prompt = len(request.prompt)
+        return future, lambda n_cached: Generation.of(pieces, n_prompt=n_prompt, n_cached=n_cached)
+
+    def _start(self, request: GenerationRequest, on_piece: OnPiece) -> tuple[Future[int], Callable[[], int]]:
+        request = self._fitted(request)
+        job = self._follow(Writing(request, self._denoising, on_piece), request.cache_salt)
+        return job.future, lambda: job.n_resumed or 0
+
+    def _fitted(self, request: GenerationRequest) -> GenerationRequest:
+        """With no more tokens than there is room for, where a request leaves their number open."""
+        if not request.read_only:
+            n_tokens = self._room(request, self._denoising.max_new_tokens)
+            return request if request.max_tokens is not None else replace(request, max_tokens=n_tokens)
+        n_prompt = len(request.prompt)  # its canvas may end behind the last position: see `Engine._in_two_steps`
+        if n_prompt > self.max_length:
+            raise RequestTooLong(f"a prompt of {n_prompt} tokens; the model takes {self.max_length}")
         return request
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """How ids are drawn where a request does not say it."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+
+class ReplyWriter(Writer):
+    """Of a model that fills in masks, or writes token by token: a reply goes on beside all others.
+
+    masking: of the former; eos: ids that end a reply; sampled: how the model draws unless told. `begin` hands a reply
+    to the engine, which sends the `mail` when it has told of a round.
+    """
+
+    def __init__(
+        self, conversation: Conversation, max_length: int, *, masking: Masking | None, eos: frozenset[int],
+        vocab_size: int, sampled: Sampled, settings: EngineSettings, begin: Callable[[Reply], None], mail: Mail,
+    ) -> None:  # fmt: skip
+        super().__init__(conversation, max_length)
+        self._masking, self._eos, self._vocab_size, self._sampled = masking, eos, vocab_size, sampled
+        self._settings, self._begin, self._mail = settings, begin, mail
+
+    @property
+    def kind(self) -> Kind:
+        return "next" if self._masking is None else "masks"
+
+    def _whole(self, request: GenerationRequest) -> tuple[Future[int], Callable[[int], Generation]]:
+        reply = self._reply(request, None)
+        self._begin(reply)
+        return reply.future, lambda n_cached: _generation(reply, n_cached)
+
+    def _start(self, request: GenerationRequest, on_piece: OnPiece) -> tuple[Future[int], Callable[[], int]]:
+        reply = self._reply(request, on_piece)
+        self._begin(reply)
+        return reply.future, lambda: reply.n_cached or 0
+
+    def _post(self, loop: asyncio.AbstractEventLoop, inbox: Inbox, piece: Piece) -> None:
+        self._mail.post(loop, inbox, piece)
+
+    def _reply(self, request: GenerationRequest, on_piece: OnPiece | None) -> Reply:
+        _check(request, self.kind, self._vocab_size)
+        prompt, n_prompt = np.array(request.prompt, np.int32), len(request.prompt)
+        n_tokens = self._room(request, self.max_length)
+        start = n_prompt // self._masking.size * self._masking.size if self._masking else n_prompt - 1
+        beginning = Beginning(
+            start=start, tokens=prompt[start:], known=np.ones(n_prompt - start, np.bool_), n_prompt=n_prompt,
+            told=n_prompt, end=n_prompt + n_tokens, ends=frozenset() if request.ignore_eos else self._eos,
+            unmasking=self._unmasking(request), draws=self._draws(request, prompt),
+        )  # fmt: skip
+        return Reply(
+            prompt, beginning, on_piece=on_piece, salt=request.cache_salt, chunk_size=self._chunk_size(request)
+        )
+
+    def _unmasking(self, request: GenerationRequest) -> Unmasking:
+        """The request's own, the server's for what it leaves open."""
+        own, settings = request, self._settings
+        told: dict[str, Any] = {
+            "strategy": own.unmasking_strategy or settings.unmasking_strategy,
+            "threshold": settings.confidence_threshold
+            if own.confidence_threshold is None
+            else own.confidence_threshold,
+            "steps": own.denoising_steps or settings.denoising_steps,
+        }
+        if own.entropy_bound is not None:
+            told["entropy_bound"] = own.entropy_bound
+        return Unmasking(block=1 if self._masking is None else self._masking.size, **told)
+
+    def _draws(self, request: GenerationRequest, prompt: np.ndarray[Any, Any]) -> Draws:
+        """Whatever a request says of it replaces all of the model's own."""
+        said = request.temperature is not None or request.top_k or request.top_p != 1
+        own = self._sampled
+        temperature = own.temperature if request.temperature is None else request.temperature
+        top_k, top_p = (request.top_k, request.top_p) if said else (own.top_k, own.top_p)
+        return Draws(temperature=temperature, top_k=top_k, top_p=top_p, noise=Noise.of(request.seed, prompt))
+
+    def _chunk_size(self, request: GenerationRequest) -> int | None:
+        size = request.chunk_size
+        if size is not None and not (self._masking and 2 <= size <= self._masking.size):
+            raise InvalidRequest(f"{size} is no size of a chunk of this model", field="chunk_size")
+        return size
+
+
+def _generation(reply: Reply, n_cached: int) -> Generation:
+    assert reply.finish is not None
+    told = positions(reply.tokens, reply.logprobs)
+    return Generation(told, reply.finish, len(reply.prompt), n_cached, reply.n_steps, 0, reply.n_rows)
+
+
+def _check(request: GenerationRequest, kind: Kind, vocab_size: int) -> None:
+    """Raise InvalidRequest for what canvases alone have, and for ids that are none."""
+    if not request.prompt:
+        raise InvalidRequest("a prompt needs at least one token", field="prompt")
+    if min(request.prompt) < 0 or max(request.prompt) >= vocab_size:
+        raise InvalidRequest(f"ids run from 0 to {vocab_size - 1}", field="prompt")
+    if request.max_tokens is not None and request.max_tokens < 1:
+        raise InvalidRequest("must be at least 1", field="max_tokens")
+    for name in (name for name in _CANVAS if getattr(request, name)):
+        raise InvalidRequest("is of models with canvases", field=name)
+    if request.n_best > 1 or request.logprob_ids:
+        raise InvalidRequest("of a position the id that was drawn is told, and no other", field="logprobs")
+    for name in (name for name in _MASKS if kind == "next" and getattr(request, name) is not None):
+        raise InvalidRequest("is of models that fill in masks", field=name)

@@ -21,10 +21,10 @@ from ramet.layers.per_layer import PerLayer, PerLayerInputs, PerLayerPart
 from ramet.layers.run import Rotary, Run
 from ramet.layers.shape import AttentionShape, DeltaShape, DenseExpertsShape, ExpertsShape, LayerShape, MLPShape, Shape
 from ramet.ops import Linear, Ops
-from ramet.ops.head.reference import Drawn
+from ramet.ops.head.reference import Drawn, Sampled
 from ramet.ops.planning import Planner
 from ramet.round import Queries, Stream
-from ramet.tree import Step
+from ramet.tree import Sampling, Step
 
 Weights = MutableMapping[str, torch.Tensor]
 
@@ -108,7 +108,12 @@ class Decoder:
         )  # fmt: skip
         return drawn if drawn.soft is None else replace(drawn, soft=self._scaled(drawn.soft))
 
-    def sample(self) -> list[int]:
+    @torch.inference_mode()
+    def sample(self, hidden: torch.Tensor, rows: torch.Tensor, sampling: Sampling, excluded: int = -1) -> Sampled:
+        """Draw an id for each of the rows [N] of the final hidden states [R, C]; never the excluded one."""
+        return self.ops.sample(hidden, rows, self.head, sampling, excluded=excluded, softcap=self.shape.softcap)
+
+    def kinds(self) -> list[int]:
         """Layers of which every other is a repetition: a pass through these alone launches all kernels of a pass."""
         kinds: dict[object, int] = {}
         for i, own in enumerate(self.shape.layers):

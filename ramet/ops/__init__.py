@@ -32,6 +32,7 @@ from ramet.ops.norm import reference as norm_reference
 from ramet.ops.planning import Planning
 from ramet.ops.processors import processors
 from ramet.round import Queries, Stream
+from ramet.tree import Sampling
 
 _MODULES: dict[str, dict[str, ModuleType]] = {
     "attention": {"reference": attention_reference, "cpu": attention_cpu},
@@ -119,6 +120,15 @@ class Draw(Protocol):
     ) -> head_reference.Drawn: ...  # fmt: skip
 
 
+class Sample(Protocol):
+    """See ops/head/reference.py."""
+
+    def __call__(
+        self, hidden: torch.Tensor, rows: torch.Tensor, vocabulary: head_reference.Vocabulary, sampling: Sampling, *,
+        excluded: int = -1, softcap: float = 0.0,
+    ) -> head_reference.Sampled: ...  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Ops:
     """The functions chosen for one device, and why: `why` has a line for each operation that `choose` names."""
@@ -139,6 +149,7 @@ class Ops:
     prepare: Callable[[torch.Tensor], head_reference.Vocabulary]
     read: Callable[[torch.Tensor, head_reference.Vocabulary, Stream, float], tuple[torch.Tensor, torch.Tensor]]
     draw: Draw
+    sample: Sample
     causal_conv: Callable[[torch.Tensor, torch.Tensor, Stream, Recurrent | None], torch.Tensor]
     gated_delta: GatedDelta
     pack_experts: Callable[[torch.Tensor, torch.Tensor, str], Experts]
@@ -178,7 +189,7 @@ def choose(device: torch.device, override: Mapping[str, str] = MappingProxyType(
         expert_norms=norm.expert_norms, join=norm.join,
         rotation=norm.rotation, rotate=norm.rotate, gated=norm.gated, sigmoid_mul=norm.sigmoid_mul,
         pack=linear.pack_invariant if invariant else linear.pack, prepare=head.prepare, read=head.read,
-        draw=head.draw,
+        draw=head.draw, sample=head.sample,
         causal_conv=conv.causal_conv,
         gated_delta=gated_delta.gated_delta, pack_experts=experts.pack, route=experts.route,
         route_grouped=experts.route_grouped,

@@ -54,7 +54,9 @@ class Metrics:
         self._written = Counter(
             "ramet_output_tokens", "Tokens of replies, as far as they were written", registry=self._registry
         )
-        self._steps = Counter("ramet_denoise_steps", "Steps of the canvases of replies", registry=self._registry)
+        self._steps = Counter(
+            "ramet_denoise_steps", "Passes of replies, counted for each reply in them", registry=self._registry
+        )
         self._canvases = Counter("ramet_denoise_canvases", "Finished canvases of replies", registry=self._registry)
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
@@ -71,7 +73,7 @@ class Metrics:
     def count_text(self, replies: Iterable[Tally]) -> None:
         """Replies, whole or given up. Prompts count once something is written."""
         for reply in replies:
-            if reply.n_canvases:
+            if reply.n_steps:
                 self._tokens.inc(reply.n_prompt)
                 self._cached.inc(reply.n_cached)
             self._written.inc(reply.n_tokens)

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Protocol
 
 from ramet.errors import EngineFault
-from ramet.generation import GenerationRequest, Piece
+from ramet.generation import GenerationRequest, Kind, Piece
 from ramet.request import Decision, DecisionRequest
 from ramet.text.conversation import Conversation
 
@@ -15,11 +15,15 @@ class Writes(Protocol):
     """What writes text. `ramet.engine.Writer` is one."""
 
     @property
+    def kind(self) -> Kind:
+        """How it writes, and so which parameters it takes."""
+
+    @property
     def conversation(self) -> Conversation:
         """How messages become a prompt, and ids a text."""
 
     def stream(self, request: GenerationRequest) -> AsyncGenerator[Piece, None]:
-        """A reply, canvas by canvas. Raises errors of the tree in `ramet.errors`, before the first piece those that can
+        """A reply, piece by piece. Raises errors of the tree in `ramet.errors`, before the first piece those that can
         be known before any work; closing the iterator cancels the work."""
 
 

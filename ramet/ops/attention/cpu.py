@@ -154,8 +154,8 @@ def plain(
         rows = torch.stack([torch.arange(shape.bounds[s], shape.bounds[s + 1]) for s in segments])
         keys = torch.cat((keys.expand(len(segments), -1, -1, -1), k[own]), 1)
         values = torch.cat((values.expand(len(segments), -1, -1, -1), v[own]), 1)
-        position = stream.positions[queries.rows[rows[0]].long()]
-        at = torch.cat((at, stream.positions[own[0]]))
+        to_place = shape.origins[first] - shape.starts[first]
+        position, at = queries.rows[rows[0]] + to_place, torch.cat((at, own[0] + to_place))
         seen = torch.ones(len(position), len(at), dtype=torch.bool)
         block = shape.blocks[first]
         seen[:, -own.shape[1] :] = at[None, -own.shape[1] :] // block <= position[:, None] // block
@@ -197,18 +197,18 @@ class _Shapes:
     def shared(
         self, s: int, k: torch.Tensor, v: torch.Tensor, pages: KeyValue | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Keys, values and positions of what segment s sees above itself."""
+        """Keys, values and places of what segment s sees above itself."""
         path: list[int] = []
         while (above := self.parents[path[0] if path else s]) >= 0:
             path.insert(0, above)
         assert len(path) <= MAX_ANCESTORS
         spans = [slice(self.starts[p], self.starts[p] + self.lengths[p]) for p in path]
         keys, values = [k[:0], *(k[x] for x in spans)], [v[:0], *(v[x] for x in spans)]
-        at = [self.stream.positions[:0], *(self.stream.positions[x] for x in spans)]
+        at = [torch.arange(0), *(torch.arange(self.lengths[p]) + self.origins[p] for p in path)]
         if self.contexts[s] >= 0:
             assert pages is not None
             lo, hi = self.stream.context_offsets[self.contexts[s] : self.contexts[s] + 2].tolist()
             held, length = self.stream.context_pages[lo:hi].long(), int(self.stream.context_lengths[self.contexts[s]])
             keys[0], values[0] = (x[held].flatten(0, 1)[:length] for x in (pages.keys, pages.values))
-            at[0] = torch.arange(length, dtype=torch.int32)
+            at[0] = torch.arange(length)
         return torch.cat(keys), torch.cat(values), torch.cat(at)

@@ -5,7 +5,9 @@ whole, and of its own segment the rows that `block` allows. `window` w > 0 hides
 of w positions or more from the row that begins the query's block in its segment: with block 1 from
 the query itself (w keys counting its own, as in transformers), with WHOLE from the segment's first
 row, so that all its rows see the same (as transformers' DiffusionGemma). Blocks and segments begin
-where they would if nothing were cut: at a segment's anchor.
+where they would if nothing were cut: at a segment's anchor. Rows are told apart by their places in
+their paths alone; the stream's positions, which may differ within WHOLE segments, are not looked at
+(kernels may, for segments that are not WHOLE).
 
 The stream's context_forks change nothing of that, and are not looked at here. With the anchors they say where the
 segments began whose rows lie in pages, so that a kernel which sums blocks of keys can count them off from there: a
@@ -45,7 +47,7 @@ def attention(
         if lo == hi:
             continue
         keys, values, at, own = _sources(s, k, v, stream, pages)
-        rows = stream.positions[queries.rows[lo:hi].long()]
+        rows = queries.rows[lo:hi] + (stream.origins[s] - stream.starts[s])
         seen = _visible(rows, at, own, int(stream.blocks[s]), int(stream.anchors[s]), window)
         keys, values = (x.repeat_interleave(group, 1).to(wide) for x in (keys, values))
         scores = torch.einsum("nhd,mhd->hnm", q[lo:hi].to(wide), keys) * scale
@@ -62,12 +64,13 @@ def keep(pages: KeyValue, k: torch.Tensor, v: torch.Tensor, stream: Stream) -> N
 def _sources(
     s: int, k: torch.Tensor, v: torch.Tensor, stream: Stream, pages: KeyValue | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Keys, values, positions [M] of all that segment s may see, and whether each is of s itself."""
+    """Keys, values, places [M] of all that segment s may see, and whether each is of s itself."""
     path = [s]
     while int(stream.parents[path[0]]) >= 0:
         path.insert(0, int(stream.parents[path[0]]))
     spans = [slice(int(stream.starts[p]), int(stream.starts[p] + stream.lengths[p])) for p in path]
-    keys, values, at = [k[x] for x in spans], [v[x] for x in spans], [stream.positions[x] for x in spans]
+    keys, values = [k[x] for x in spans], [v[x] for x in spans]
+    at = [torch.arange(x.stop - x.start, device=k.device) + stream.origins[p] for x, p in zip(spans, path, strict=True)]
     context = int(stream.contexts[s])
     if context >= 0:
         assert pages is not None
@@ -76,10 +79,10 @@ def _sources(
         keys.insert(0, pages.keys[own].flatten(0, 1)[:length])
         values.insert(0, pages.values[own].flatten(0, 1)[:length])
         at.insert(0, torch.arange(length, dtype=torch.int32, device=k.device))
-    positions = torch.cat(at)
-    is_own = torch.zeros(len(positions), dtype=torch.bool, device=k.device)
-    is_own[len(positions) - int(stream.lengths[s]) :] = True
-    return torch.cat(keys), torch.cat(values), positions, is_own
+    places = torch.cat(at)
+    is_own = torch.zeros(len(places), dtype=torch.bool, device=k.device)
+    is_own[len(places) - int(stream.lengths[s]) :] = True
+    return torch.cat(keys), torch.cat(values), places, is_own
 
 
 def _visible(

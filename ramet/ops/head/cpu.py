@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from ctypes import c_float
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from ramet.ops.head import reference
-from ramet.ops.head.reference import Vocabulary, capped
+from ramet.ops.head.reference import Sampled, Vocabulary, capped, is_cut, part_of, redrawn, sampled
 from ramet.ops.linear.reference import PlainLinear
 from ramet.ops.linear.tiles import TiledLinear
 from ramet.ops.native import Library, library, pointer
 from ramet.round import Stream
+from ramet.tree import Sampling
 
 _CHUNK = 8192  # entries of the vocabulary multiplied at a time on the plain path
 _GATHERED = 4096  # columns gathered at a time there
+_HELD = 32  # rows whose logits are held for all entries
+_COLDEST, _HOTTEST = 1e-20, 1e20  # temperatures beyond are as good as these, and have an inverse
 
 draw = reference.draw  # plain torch everywhere
 
@@ -46,6 +51,60 @@ def read(
         logits = columns(found, hidden, weight, row, stream.columns, softcap)
         norms[due] = logsumexp(found, hidden[due], weight, softcap)
     return logits, norms[stream.read_index.long()]
+
+
+def sample(
+    hidden: torch.Tensor, rows: torch.Tensor, vocabulary: Vocabulary, sampling: Sampling, *, excluded: int = -1,
+    softcap: float = 0.0,
+) -> Sampled:  # fmt: skip
+    """As `reference.sample`. No logits are held, but those of a few rows that are drawn from a part of the
+    vocabulary."""
+    weight = vocabulary.weight
+    assert len(weight) > (0 <= excluded < len(weight))
+    found = library() if hidden.dtype == weight.dtype and weight.dtype in (torch.bfloat16, torch.float32) else None
+    hidden = hidden[rows.long()].contiguous()
+    if found is None:
+        return plain_sample(hidden, weight, sampling, excluded, softcap)
+    made = _streamed(found, hidden, weight, sampling, excluded, softcap)
+    for which in np.array_split(cut := np.flatnonzero(is_cut(sampling)), -(-len(cut) // _HELD) or 1):
+        if len(which):
+            _redraw(found, hidden[which], weight, sampling, which, excluded, softcap, made)
+    return made
+
+
+def _streamed(
+    found: Library, hidden: torch.Tensor, weight: torch.Tensor, sampling: Sampling, excluded: int, softcap: float
+) -> Sampled:
+    """By the kernel in `found`, from the whole vocabulary."""
+    n = len(hidden)
+    warm = (sampling.temperatures > 0) & ~is_cut(sampling)
+    scales = torch.from_numpy(np.where(warm, 1 / sampling.temperatures.clip(_COLDEST, _HOTTEST), 0).astype(np.float32))
+    uniforms = torch.from_numpy(np.ascontiguousarray(sampling.uniforms, np.float32))
+    made = Sampled(torch.empty(n, dtype=torch.int64), torch.empty(n), torch.empty(n))
+    if n:
+        found.functions.ramet_sample(
+            pointer(hidden), pointer(weight), *hidden.shape, len(weight), c_float(softcap), excluded, pointer(scales),
+            pointer(uniforms), pointer(made.tokens), pointer(made.logprobs), pointer(made.entropy),
+            int(hidden.dtype == torch.bfloat16), torch.get_num_threads(),
+        )  # fmt: skip
+    return made
+
+
+def _redraw(
+    found: Library, hidden: torch.Tensor, weight: torch.Tensor, sampling: Sampling, which: npt.NDArray[np.int64],
+    excluded: int, softcap: float, made: Sampled,
+) -> None:  # fmt: skip
+    """Put into `made` what is drawn for the rows `which`, of which `hidden` are the states, from a part of the
+    vocabulary. One at a time: torch may give an element other bits in another array."""
+    logits = torch.empty(len(hidden), len(weight))
+    found.functions.ramet_logits(
+        pointer(hidden), pointer(weight), *hidden.shape, len(weight), c_float(softcap), pointer(logits),
+        int(hidden.dtype == torch.bfloat16), torch.get_num_threads(),
+    )  # fmt: skip
+    for row, i in zip(logits, which.tolist(), strict=True):
+        token, below = redrawn(row[None], part_of(sampling, slice(i, i + 1)), excluded)
+        made.tokens[i] = token[0]
+        made.logprobs[i] += below[0]
 
 
 def columns(
@@ -88,3 +147,19 @@ def plain_logsumexp(hidden: torch.Tensor, weight: torch.Tensor, softcap: float =
     wide = hidden.float()
     parts = (TiledLinear(PlainLinear, part.float(), None)(wide) for part in weight.split(_CHUNK))
     return torch.stack([capped(part, softcap).logsumexp(-1) for part in parts], -1).logsumexp(-1)
+
+
+def plain_sample(
+    hidden: torch.Tensor, weight: torch.Tensor, sampling: Sampling, excluded: int, softcap: float
+) -> Sampled:
+    """As `sample`, of hidden [N, C], in torch. One row at a time, but for the product."""
+    parts: list[tuple[torch.Tensor, ...]] = []
+    products = [TiledLinear(PlainLinear, part.float(), None) for part in weight.split(_CHUNK)]
+    for at in range(0, len(hidden), _HELD):
+        logits = torch.cat([product(hidden[at : at + _HELD].float()) for product in products], 1)
+        rows = (capped(row[None], softcap) for row in logits)
+        parts += [sampled(row, part_of(sampling, slice(i, i + 1)), excluded) for i, row in enumerate(rows, at)]
+    if not parts:
+        return Sampled(torch.empty(0, dtype=torch.int64), torch.empty(0), torch.empty(0))
+    tokens, logprobs, entropy = (torch.cat(x) for x in zip(*parts, strict=True))
+    return Sampled(tokens, logprobs, entropy)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from ramet.round import Stream
+from ramet.tree import Sampling
 
 _ROWS, _ENTRIES = 64, 8192  # of a product with the vocabulary, whose results are held for all entries
+_FEW = 1024  # of the largest, which are quicker to find than all are to sort
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +68,114 @@ def draw(
     tokens, best, logprobs, entropy, soft = zip(*parts, strict=True)
     softs = None if embedding is None else torch.cat(soft)
     return Drawn(torch.cat(tokens), torch.cat(best), torch.cat(logprobs), torch.cat(entropy), softs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sampled:
+    """What was drawn for N rows, on the device: tokens [N] int64; of the distribution at temperature 1, over the
+    vocabulary less the excluded id: logprobs [N] of what was drawn, and entropy [N], in nats, float32."""
+
+    tokens: torch.Tensor
+    logprobs: torch.Tensor
+    entropy: torch.Tensor
+
+
+def sample(
+    hidden: torch.Tensor, rows: torch.Tensor, vocabulary: Vocabulary, sampling: Sampling, *, excluded: int = -1,
+    softcap: float = 0.0,
+) -> Sampled:  # fmt: skip
+    """Draw an id for each of the rows [N] (int32 or int64, on the device) of hidden [R, C].
+
+    At temperature 0 the likeliest, of equal ones the lowest; else as `drawn`. The excluded id (-1: there is none) is
+    never drawn. What a row gets depends on no other row. Of a row with NaN the id is any other than the excluded, and
+    the rest NaN.
+    """
+    n_entries = len(vocabulary.weight)
+    assert n_entries > (0 <= excluded < n_entries)
+    parts = []
+    for at in range(0, max(1, len(rows)), _ROWS):
+        own = slice(at, at + _ROWS)
+        logits = _logits(hidden[rows[own].long()], vocabulary, softcap)
+        parts.append(sampled(logits, part_of(sampling, own), excluded))
+    tokens, logprobs, entropy = (torch.cat(x) for x in zip(*parts, strict=True))
+    return Sampled(tokens, logprobs, entropy)
+
+
+def sampled(logits: torch.Tensor, sampling: Sampling, excluded: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What `sample` makes of logits [N, V], in which the excluded id's are overwritten."""
+    if 0 <= excluded < logits.shape[1]:
+        logits[:, excluded] = float("-inf")
+    top, tokens = logits.max(-1)
+    warm = np.flatnonzero(sampling.temperatures > 0)
+    if len(warm):
+        which = torch.from_numpy(warm).to(logits.device, non_blocking=True)
+        tokens[which] = drawn(logits[which], part_of(sampling, warm))
+    tokens = tokens.masked_fill(tokens == excluded, int(excluded == 0))  # of rows with NaN
+    shifted = logits - top[:, None]
+    weights = shifted.exp()
+    total = weights.sum(-1)
+    entropy = total.log() - torch.where(weights > 0, weights * shifted, weights).sum(-1) / total
+    return tokens, shifted.gather(1, tokens[:, None])[:, 0] - total.log(), entropy
+
+
+def redrawn(logits: torch.Tensor, sampling: Sampling, excluded: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of logits [N, V], in which the excluded id's are overwritten, what is drawn [N], as by `drawn`, and how far its
+    logit lies below the largest [N]. A row's bits depend on its logits alone."""
+    if 0 <= excluded < logits.shape[1]:
+        logits[:, excluded] = float("-inf")
+    tokens = drawn(logits, sampling)
+    tokens = tokens.masked_fill(tokens == excluded, int(excluded == 0))  # of rows with NaN
+    return tokens, logits.gather(1, tokens[:, None])[:, 0] - logits.max(-1).values
+
+
+def drawn(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
+    """Of logits [N, V], with temperatures above 0: the first id [N] whose cumulative probability, in the order of ids,
+    exceeds the row's uniform, of softmax(logits / temperature) cut to the top_k likeliest, and then to the likeliest
+    that make up top_p, one at least. What equals the last of these is kept too.
+
+    Probabilities are whole numbers of 2^-40 of the largest, so that sums have the same bits in any order.
+    """
+    temperatures, uniforms = (_beside(logits, x).double() for x in (sampling.temperatures, sampling.uniforms))
+    shifted = logits.double() - logits.max(-1, keepdim=True).values
+    weights = ((shifted / temperatures).exp() * 2.0**40).round().nan_to_num(0.0).long()
+    if is_cut(sampling).any():
+        weights = _cut(logits, weights, sampling)
+    cumulative = weights.cumsum(-1)
+    passed = cumulative.double() > uniforms * cumulative[:, -1:]
+    return passed.to(torch.int8).argmax(-1)
+
+
+def _cut(logits: torch.Tensor, weights: torch.Tensor, sampling: Sampling) -> torch.Tensor:
+    """The weights [N, V] without those of ids that are not among the likeliest."""
+    n_entries = logits.shape[1]
+    top_k = np.where(sampling.top_k > 0, sampling.top_k, n_entries).clip(max=n_entries).astype(np.int64)
+    n = int(top_k.max())
+    values, ids = logits.topk(n) if n <= _FEW else logits.sort(dim=-1, descending=True)
+    last = values.gather(1, _beside(logits, top_k - 1))
+    weights = weights.masked_fill(logits < last, 0)
+    if (sampling.top_p < 1).any():
+        ordered = weights.gather(1, ids)
+        top_p = _beside(logits, sampling.top_p).double()
+        within = (ordered.cumsum(-1) - ordered).double() < top_p * weights.sum(-1, keepdim=True)
+        n_within = within.sum(-1, keepdim=True).clamp(min=1)
+        weights = weights.masked_fill(logits < values.gather(1, n_within - 1), 0)
+    return weights
+
+
+def _beside(logits: torch.Tensor, numbers: npt.NDArray[np.generic]) -> torch.Tensor:
+    """[N, 1] where the logits are."""
+    return torch.from_numpy(numbers).to(logits.device, non_blocking=True)[:, None]
+
+
+def is_cut(sampling: Sampling) -> npt.NDArray[np.bool_]:
+    """[N] whether a row is drawn from a part of the vocabulary."""
+    return (sampling.temperatures > 0) & ((sampling.top_k > 0) | (sampling.top_p < 1))
+
+
+def part_of(sampling: Sampling, which: slice | npt.NDArray[np.int64]) -> Sampling:
+    return Sampling(
+        sampling.temperatures[which], sampling.uniforms[which], sampling.top_p[which], sampling.top_k[which]
+    )
 
 
 def _logits(hidden: torch.Tensor, vocabulary: Vocabulary, softcap: float) -> torch.Tensor:

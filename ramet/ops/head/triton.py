@@ -1,25 +1,36 @@
 """Reading the vocabulary on CUDA: a dot product for each column that is asked for, and the logsumexp over the whole
-vocabulary, in blocks of entries, of the rows that need it; nothing for the others.
+vocabulary, in blocks of entries, of the rows that need it; nothing for the others. Both work from lists that `plan`
+makes, of exact lengths: reading stands behind the recorded part of a pass.
 
-Both work from lists that `plan` makes, of exact lengths: reading stands behind the recorded part of a pass.
+Drawing multiplies rows with blocks of entries, of whose logits nothing but maxima and sums is kept; what these amount
+to says in which part of which block a row's draw falls, and that part's logits alone are computed again. A row's bits
+depend on that row alone: its terms are summed in the same order whatever the tile's size, and with every size the same
+matrix instructions are used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ramet.ops.head import reference
-from ramet.ops.head.reference import Vocabulary
-from ramet.round import Capacity, Round, Stream
-from ramet.tree import IntArray
+from ramet.ops.head.reference import Sampled, Vocabulary, is_cut, part_of, redrawn
+from ramet.ops.processors import processors
+from ramet.round import Capacity, Round, Stream, aligned
+from ramet.tree import IntArray, Sampling
 
 draw = reference.draw  # plain torch everywhere
+_ENTRIES = 128  # of a block
+_PARTS = 4  # of a block, of which one is computed again
+_HELD = 32  # rows whose logits are held for all entries
+_COLDEST, _HOTTEST = 1e-20, 1e20  # temperatures beyond are as good as these, and have an inverse
 
 
 def prepare(weight: torch.Tensor) -> Vocabulary:
@@ -57,6 +68,143 @@ def read(
     return logits, norms
 
 
+def sample(
+    hidden: torch.Tensor, rows: torch.Tensor, vocabulary: Vocabulary, sampling: Sampling, *, excluded: int = -1,
+    softcap: float = 0.0,
+) -> Sampled:  # fmt: skip
+    """As `reference.sample`. No logits are held, but those of a few rows that are drawn from a part of the
+    vocabulary."""
+    weight, n = vocabulary.weight, len(rows)
+    assert len(weight) > (0 <= excluded < len(weight))
+    x = hidden.index_select(0, rows)
+    tokens = torch.empty(n, dtype=torch.int64, device=x.device)
+    made = Sampled(tokens, *(torch.empty(n, dtype=torch.float32, device=x.device) for _ in range(2)))
+    if n:
+        _streamed(x, weight, sampling, excluded, softcap, made)
+    cut = np.flatnonzero(is_cut(sampling))
+    cut = cut[np.argsort(sampling.top_k[cut] == 0, kind="stable")]  # those for which all must be sorted, together
+    for at in range(0, len(cut), _HELD):
+        which = cut[at : at + _HELD]
+        places = torch.from_numpy(which).to(x.device, non_blocking=True)
+        logits = _logits(x.index_select(0, places), weight, softcap)
+        tokens, below = redrawn(logits, part_of(sampling, which), excluded)
+        made.tokens[places] = tokens
+        made.logprobs[places] += below
+    return made
+
+
+def _streamed(
+    x: torch.Tensor, weight: torch.Tensor, sampling: Sampling, excluded: int, softcap: float, made: Sampled
+) -> None:
+    """Write what is drawn for the rows x [N, C] from the whole vocabulary."""
+    n, n_blocks = len(x), triton.cdiv(len(weight), _ENTRIES)
+    warm = (sampling.temperatures > 0) & ~is_cut(sampling)
+    given = np.zeros((2, aligned(n)), np.float32)  # kernels are compiled anew for what begins elsewhere
+    given[0, :n] = np.where(warm, 1 / sampling.temperatures.clip(_COLDEST, _HOTTEST), 0)
+    given[1, :n] = sampling.uniforms
+    scales, uniforms = torch.from_numpy(given).to(x.device, non_blocking=True)
+    is_warm = bool(warm.any())
+    ids = torch.empty(n_blocks, n, dtype=torch.int32, device=x.device)
+    seen = torch.empty(3 + _PARTS * is_warm, n_blocks, n, dtype=torch.float32, device=x.device)
+    tile = choose_tile(n, x.dtype, _capability(x.device))
+    operands, constants, options = tile.launch(x, weight, softcap)
+    n_tiles = triton.cdiv(n, tile.rows)
+    _seen_kernel[tile.grid(n_tiles * n_blocks, x.device)](
+        *operands, scales, ids, seen, n, len(weight), n_tiles, n_blocks, excluded, softcap,
+        warm=is_warm, n_parts=_PARTS, flat=tile.flat > 0, **constants, **options,
+    )  # fmt: skip
+    places = torch.empty(n, dtype=torch.int32, device=x.device)
+    rests = torch.empty(3, n, dtype=torch.float32, device=x.device)
+    constants, options = _join_launch(n_blocks, warm=is_warm)
+    _join_kernel[(triton.cdiv(n, constants["block_r"]),)](
+        scales, uniforms, ids, seen, made.tokens, made.logprobs, made.entropy, places, rests, n, len(weight),
+        excluded, **constants, **options,
+    )  # fmt: skip
+    if is_warm:
+        constants, options = _pick_launch(x.shape[1], softcap)
+        _pick_kernel[(n,)](
+            x, weight, scales, seen, places, rests, made.tokens, made.logprobs, n, len(weight), n_blocks, excluded,
+            softcap, **constants, **options,
+        )  # fmt: skip
+
+
+def _logits(x: torch.Tensor, weight: torch.Tensor, softcap: float) -> torch.Tensor:
+    """[N, V] float32."""
+    out = torch.empty(len(x), len(weight), dtype=torch.float32, device=x.device)
+    tile = choose_tile(len(x), x.dtype, _capability(x.device))
+    operands, constants, options = tile.launch(x, weight, softcap)
+    n_tiles, n_blocks = triton.cdiv(len(x), tile.rows), triton.cdiv(len(weight), _ENTRIES)
+    _logits_kernel[(n_tiles * n_blocks,)](
+        *operands, out, len(x), len(weight), n_tiles, n_blocks, softcap, **constants, **options
+    )
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How many rows and terms a program has at a time, and its warps and stages. `flat`: so many programs a
+    multiprocessor walk all tiles; 0: each tile has its own."""
+
+    rows: int
+    terms: int
+    warps: int
+    stages: int
+    flat: int = 0
+
+    def grid(self, n_items: int, device: torch.device) -> tuple[int]:
+        return (min(n_items, self.flat * processors(device)) if self.flat else n_items,)
+
+    def launch(
+        self, x: torch.Tensor, weight: torch.Tensor, softcap: float
+    ) -> tuple[tuple[Any, Any], dict[str, Any], dict[str, int]]:
+        """The operands, constants and options of a launch."""
+        described = _described(x, weight)
+        operands: tuple[Any, Any] = (x, weight)
+        if described:
+            boxes = ([self.rows, self.terms], [_ENTRIES, self.terms])
+            operands = (TensorDescriptor.from_tensor(x, boxes[0]), TensorDescriptor.from_tensor(weight, boxes[1]))
+        constants, options = self.constants(x.shape[1], softcap, described=described)
+        return operands, constants, options
+
+    def constants(self, width: int, softcap: float, *, described: bool) -> tuple[dict[str, Any], dict[str, int]]:
+        constants = {
+            "width": width, "capped": softcap > 0, "described": described, "block_v": _ENTRIES, "block_r": self.rows,
+            "block_k": self.terms,
+        }  # fmt: skip
+        return constants, {"num_warps": self.warps, "num_stages": self.stages}
+
+
+def choose_tile(n_rows: int, dtype: torch.dtype, capability: tuple[int, int]) -> Tile:
+    """One size of tiles for a card, but on Hopper: there a tile's sums lie with a warp's rows in the same way in both.
+    Two programs share a multiprocessor: one sums up what the other multiplies meanwhile."""
+    if dtype == torch.float32:
+        return Tile(16, 32, 4, 2)
+    if capability[0] == 10 or (capability[0] == 9 and n_rows > 64):
+        return Tile(128, 64, 8, 3)
+    return Tile(64, 64, 4, 4)
+
+
+def _capability(device: torch.device) -> tuple[int, int]:
+    """Of a CUDA device; elsewhere, where kernels are only interpreted, Hopper's."""
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (9, 0)
+
+
+def _described(*operands: torch.Tensor) -> bool:
+    """Whether the card's own unit for copies can move tiles of them."""
+    capable = all(_capability(o.device)[0] >= 9 for o in operands)
+    return capable and all(o.stride(0) * o.itemsize % 16 == 0 and o.data_ptr() % 16 == 0 for o in operands)
+
+
+def _join_launch(n_blocks: int, *, warm: bool) -> tuple[dict[str, Any], dict[str, int]]:
+    block_b = triton.next_power_of_2(n_blocks)
+    return {"warm": warm, "n_parts": _PARTS, "n_blocks": n_blocks, "block_b": block_b, "block_r": 4}, {"num_warps": 8}
+
+
+def _pick_launch(width: int, softcap: float) -> tuple[dict[str, Any], dict[str, int]]:
+    constants = {"width": width, "capped": softcap > 0, "block_v": _ENTRIES, "n_parts": _PARTS, "block_k": 256}
+    return constants, {"num_warps": 4, "num_stages": 3}
+
+
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]]:
     """Every kernel, for compilation without a card."""
     for dtype, name in ((torch.bfloat16, "bf16"), (torch.float32, "fp32")):
@@ -67,8 +215,31 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
             )
             for kernel, constants, options in made:
                 yield kernel, _types(kernel, name, constants), constants, options
+        yield from _sample_variants(dtype, name)
     constants, options = _combine_launch(1940)
     yield _combine_kernel, _types(_combine_kernel, "bf16", constants), constants, options
+    for warm in (False, True):
+        constants, options = _join_launch(1940, warm=warm)
+        yield _join_kernel, _types(_join_kernel, "bf16", constants), constants, options
+
+
+def _sample_variants(
+    dtype: torch.dtype, name: str
+) -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]]:
+    for n_rows, softcap, described, warm in ((64, 0.0, True, True), (65, 0.0, True, False), (65, 30.0, False, True)):
+        tile = choose_tile(n_rows, dtype, (9, 0))
+        constants, options = tile.constants(2560 if described else 1043, softcap, described=described)
+        operands = {"x": f"*{name}", "weight": f"*{name}"}
+        if described:
+            sizes = {"x": tile.rows, "weight": _ENTRIES}
+            operands = {o: f"tensordesc<{name}[{n},{tile.terms}]>" for o, n in sizes.items()}
+        for kernel, own in (
+            (_seen_kernel, constants | {"warm": warm, "n_parts": _PARTS, "flat": tile.flat > 0}),
+            (_logits_kernel, constants),
+        ):
+            yield kernel, _types(kernel, name, own) | operands, own, options
+        constants, options = _pick_launch(constants["width"], softcap)
+        yield _pick_kernel, _types(_pick_kernel, name, constants), constants, options
 
 
 def _columns_launch(width: int, softcap: float) -> tuple[dict[str, Any], dict[str, int]]:
@@ -123,7 +294,8 @@ def _logsumexp(hidden: torch.Tensor, weight: torch.Tensor, stream: Stream, softc
 def _types(kernel: Any, dtype: str, constants: dict[str, Any]) -> dict[str, str]:
     """The types of a kernel's arguments, told by their names."""
     kinds = {"x_ptr": f"*{dtype}", "weight_ptr": f"*{dtype}", "softcap": "fp32"}
-    kinds |= dict.fromkeys(("rows_ptr", "columns_ptr", "slots_ptr"), "*i32") | dict.fromkeys(constants, "constexpr")
+    kinds |= dict.fromkeys(("rows_ptr", "columns_ptr", "slots_ptr", "ids_ptr", "places_ptr"), "*i32")
+    kinds |= {"tokens_ptr": "*i64"} | dict.fromkeys(constants, "constexpr")
     return {name: kinds.get(name, "*fp32" if name.endswith("_ptr") else "i32") for name in kernel.arg_names}
 
 
@@ -194,3 +366,214 @@ def _combine_kernel(
         part = tl.load(sum_ptr + slot * n_blocks + b, mask=b < n_blocks, other=0.0)
         top = tl.max(most, 0)
         tl.store(norms_ptr + tl.program_id(0), top + tl.log(tl.sum(part * tl.exp(most - top), 0)))
+
+
+HIDDEN = tl.constexpr(-1e38)  # the logit of what is never drawn
+LOWEST = tl.constexpr(-1e30)  # lower than every other
+
+
+@triton.jit
+def _place(i: tl.tensor, n_tiles: tl.tensor, n_blocks: tl.tensor) -> tl.tensor:
+    """Which tile of rows and which block of entries a program has: as many tiles as the L2 cache holds take a block one
+    beside the other."""
+    high: tl.constexpr = 16
+    group, inside = i // (high * n_blocks), i % (high * n_blocks)
+    height = min(n_tiles - group * high, high)
+    return group * high + inside % height, inside // height
+
+
+@triton.jit
+def _load(
+    operand: tl.tensor, row: tl.tensor, column: tl.tensor, n_rows: tl.tensor, n_columns: tl.constexpr,
+    block_r: tl.constexpr, block_c: tl.constexpr, described: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """A tile of an operand, zero outside it."""
+    if described:
+        tile = operand.load([row, column])
+    else:
+        r, c = row + tl.arange(0, block_r), column + tl.arange(0, block_c)
+        at = operand + r.to(tl.int64)[:, None] * n_columns + c[None, :]
+        tile = tl.load(at, mask=(r < n_rows)[:, None] & (c < n_columns)[None, :], other=0.0)
+    return tile
+
+
+@triton.jit
+def _multiply(
+    x: tl.tensor, weight: tl.tensor, row: tl.tensor, entry: tl.tensor, n_rows: tl.tensor, n_entries: tl.tensor,
+    softcap: tl.tensor, width: tl.constexpr, capped: tl.constexpr, described: tl.constexpr, block_r: tl.constexpr,
+    block_v: tl.constexpr, block_k: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """Logits of block_r rows and block_v entries."""
+    logits = tl.zeros((block_r, block_v), tl.float32)
+    for begin in range(0, width, block_k):
+        a = _load(x, row, begin, n_rows, width, block_r, block_k, described)
+        b = _load(weight, entry, begin, n_entries, width, block_v, block_k, described)
+        logits = tl.dot(a, tl.trans(b), logits, input_precision="ieee")
+    if capped:
+        logits = _capped(logits, softcap)
+    return logits
+
+
+@triton.jit
+def _see(
+    item: tl.tensor, x: tl.tensor, weight: tl.tensor, scales_ptr: tl.tensor, ids_ptr: tl.tensor, seen_ptr: tl.tensor,
+    n_rows: tl.tensor, n_entries: tl.tensor, n_tiles: tl.tensor, n_blocks: tl.tensor, excluded: tl.tensor,
+    softcap: tl.tensor, width: tl.constexpr, capped: tl.constexpr, described: tl.constexpr, block_v: tl.constexpr,
+    block_r: tl.constexpr, block_k: tl.constexpr, warm: tl.constexpr, n_parts: tl.constexpr,
+) -> None:  # fmt: skip
+    """Of a block's logits: the first largest one's id [blocks, N]; that logit, the sum of exp(logit - it), and of that
+    times (logit - it); with `warm`, by parts, the sum of exp((logit - it) * scale)."""
+    tile, block = _place(item, n_tiles, n_blocks)
+    row, entry = tile * block_r, block * block_v
+    logits = _multiply(
+        x, weight, row, entry, n_rows, n_entries, softcap, width, capped, described, block_r, block_v, block_k
+    )
+    r, v = row + tl.arange(0, block_r), entry + tl.arange(0, block_v)
+    logits = tl.where(((v < n_entries) & (v != excluded))[None, :], logits, HIDDEN)
+    most = tl.max(logits, 1)
+    first = tl.min(tl.where(logits == most[:, None], v[None, :], n_entries), 1)
+    below = logits - tl.maximum(most, LOWEST)[:, None]
+    share = tl.exp(below)
+    at, size = block.to(tl.int64) * n_rows + r, n_rows.to(tl.int64) * n_blocks
+    tl.store(ids_ptr + at, first, mask=r < n_rows)
+    tl.store(seen_ptr + at, most, mask=r < n_rows)
+    tl.store(seen_ptr + size + at, tl.sum(share, 1), mask=r < n_rows)
+    tl.store(seen_ptr + 2 * size + at, tl.sum(share * below, 1), mask=r < n_rows)
+    if warm:
+        scale = tl.load(scales_ptr + r, mask=r < n_rows, other=0.0)
+        tempered = tl.exp(below * scale[:, None])
+        parts = tl.sum(tl.reshape(tempered, (block_r, n_parts, block_v // n_parts)), 2)
+        part_at = at[:, None] + (3 + tl.arange(0, n_parts))[None, :] * size
+        tl.store(seen_ptr + part_at, parts, mask=(r < n_rows)[:, None])
+
+
+@triton.jit(do_not_specialize=["n_rows", "n_tiles", "excluded"])
+def _seen_kernel(
+    x: tl.tensor, weight: tl.tensor, scales_ptr: tl.tensor, ids_ptr: tl.tensor, seen_ptr: tl.tensor,
+    n_rows: tl.tensor, n_entries: tl.tensor, n_tiles: tl.tensor, n_blocks: tl.tensor, excluded: tl.tensor,
+    softcap: tl.tensor, width: tl.constexpr, capped: tl.constexpr, described: tl.constexpr, block_v: tl.constexpr,
+    block_r: tl.constexpr, block_k: tl.constexpr, warm: tl.constexpr, n_parts: tl.constexpr, flat: tl.constexpr,
+) -> None:  # fmt: skip
+    """A program for each item, or with `flat` many in turn: it begins to load the next while it sums up the last."""
+    if flat:
+        for item in tl.range(tl.program_id(0), n_tiles * n_blocks, tl.num_programs(0), flatten=True):
+            _see(
+                item, x, weight, scales_ptr, ids_ptr, seen_ptr, n_rows, n_entries, n_tiles, n_blocks, excluded, softcap,
+                width, capped, described, block_v, block_r, block_k, warm, n_parts,
+            )  # fmt: skip
+    else:
+        _see(
+            tl.program_id(0), x, weight, scales_ptr, ids_ptr, seen_ptr, n_rows, n_entries, n_tiles, n_blocks, excluded,
+            softcap, width, capped, described, block_v, block_r, block_k, warm, n_parts,
+        )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["n_rows", "n_tiles"])
+def _logits_kernel(
+    x: tl.tensor, weight: tl.tensor, logits_ptr: tl.tensor, n_rows: tl.tensor, n_entries: tl.tensor,
+    n_tiles: tl.tensor, n_blocks: tl.tensor, softcap: tl.tensor, width: tl.constexpr, capped: tl.constexpr,
+    described: tl.constexpr, block_v: tl.constexpr, block_r: tl.constexpr, block_k: tl.constexpr,
+) -> None:  # fmt: skip
+    tile, block = _place(tl.program_id(0), n_tiles, n_blocks)
+    row, entry = tile * block_r, block * block_v
+    logits = _multiply(
+        x, weight, row, entry, n_rows, n_entries, softcap, width, capped, described, block_r, block_v, block_k
+    )
+    r, v = row + tl.arange(0, block_r), entry + tl.arange(0, block_v)
+    at = logits_ptr + r.to(tl.int64)[:, None] * n_entries + v[None, :]
+    tl.store(at, logits, mask=(r < n_rows)[:, None] & (v < n_entries)[None, :])
+
+
+@triton.jit(do_not_specialize=["n_rows", "excluded"])
+def _join_kernel(
+    scales_ptr: tl.tensor, uniforms_ptr: tl.tensor, ids_ptr: tl.tensor, seen_ptr: tl.tensor, tokens_ptr: tl.tensor,
+    logprobs_ptr: tl.tensor, entropy_ptr: tl.tensor, places_ptr: tl.tensor, rests_ptr: tl.tensor, n_rows: tl.tensor,
+    n_entries: tl.tensor, excluded: tl.tensor, warm: tl.constexpr, n_parts: tl.constexpr, n_blocks: tl.constexpr,
+    block_b: tl.constexpr, block_r: tl.constexpr,
+) -> None:  # fmt: skip
+    """What the blocks of a few rows amount to. With `warm`, of the rows with a scale: in which block the draw falls
+    (-1: nowhere); rests [3, N] are how much of that block's sum lies before it, the block's largest logit, and the
+    logsumexp."""
+    r, b = tl.program_id(0) * block_r + tl.arange(0, block_r), tl.arange(0, block_b)
+    inside = (b < n_blocks)[:, None] & (r < n_rows)[None, :]
+    at, size = b.to(tl.int64)[:, None] * n_rows + r[None, :], n_blocks * n_rows.to(tl.int64)
+    most = tl.load(seen_ptr + at, mask=inside, other=HIDDEN)
+    top = tl.max(most, 0)
+    below = most - top[None, :]
+    first = tl.min(tl.where(most == top[None, :], tl.load(ids_ptr + at, mask=inside, other=n_entries), n_entries), 0)
+    part = tl.load(seen_ptr + size + at, mask=inside, other=0.0)
+    tilt = tl.load(seen_ptr + 2 * size + at, mask=inside, other=0.0)
+    share = tl.exp(below)
+    total = tl.sum(part * share, 0)
+    norm = tl.log(total)
+    spoilt = (excluded == 0).to(tl.int32)
+    known = (first < n_entries) & (first != excluded)  # not where all is NaN
+    tl.store(tokens_ptr + r, tl.where(known, first, spoilt).to(tl.int64), mask=r < n_rows)
+    tl.store(logprobs_ptr + r, -norm, mask=r < n_rows)
+    tl.store(entropy_ptr + r, norm - tl.sum(share * (tilt + part * below), 0) / total, mask=r < n_rows)
+    if warm:
+        scale = tl.load(scales_ptr + r, mask=r < n_rows, other=0.0)
+        weight = tl.zeros((block_b, block_r), tl.float32)
+        for i in tl.static_range(n_parts):
+            weight += tl.load(seen_ptr + (3 + i) * size + at, mask=inside, other=0.0)
+        fall = tl.exp(below * scale[None, :])
+        weight *= fall
+        weight = tl.where((weight > 0) & (scale > 0)[None, :], weight, 0.0)
+        passed = tl.cumsum(weight, 0)
+        wanted = tl.load(uniforms_ptr + r, mask=r < n_rows, other=0.0) * tl.sum(weight, 0)
+        place = _first_above(passed, weight, wanted[None, :], b[:, None], block_b)
+        here = b[:, None] == place[None, :]
+        rest = (wanted - tl.sum(tl.where(here, passed - weight, 0.0), 0)) / tl.sum(tl.where(here, fall, 0.0), 0)
+        tl.store(places_ptr + r, place, mask=r < n_rows)
+        tl.store(rests_ptr + r, rest, mask=r < n_rows)
+        tl.store(rests_ptr + n_rows + r, tl.sum(tl.where(here, most, 0.0), 0), mask=r < n_rows)
+        tl.store(rests_ptr + 2 * n_rows + r, top + norm, mask=r < n_rows)
+
+
+@triton.jit
+def _first_above(
+    passed: tl.tensor, weight: tl.tensor, wanted: tl.tensor, place: tl.tensor, n: tl.constexpr
+) -> tl.tensor:
+    """The first place along axis 0 with a weight where what has `passed` exceeds what is wanted; the last with one
+    where rounding leaves none; -1 where none has a weight."""
+    first = tl.min(tl.where((passed > wanted) & (weight > 0), place, n), 0)
+    return tl.minimum(first, tl.max(tl.where(weight > 0, place, -1), 0))
+
+
+@triton.jit(do_not_specialize=["n_rows", "excluded"])
+def _pick_kernel(
+    x_ptr: tl.tensor, weight_ptr: tl.tensor, scales_ptr: tl.tensor, seen_ptr: tl.tensor, places_ptr: tl.tensor,
+    rests_ptr: tl.tensor, tokens_ptr: tl.tensor, logprobs_ptr: tl.tensor, n_rows: tl.tensor, n_entries: tl.tensor,
+    n_blocks: tl.tensor, excluded: tl.tensor, softcap: tl.tensor, width: tl.constexpr, capped: tl.constexpr,
+    block_v: tl.constexpr, n_parts: tl.constexpr, block_k: tl.constexpr,
+) -> None:  # fmt: skip
+    """The id of a row within the block in which its draw falls: first the part, then of its entries one."""
+    row, size = tl.program_id(0).to(tl.int64), n_rows.to(tl.int64) * n_blocks
+    block = tl.load(places_ptr + row)
+    if block >= 0:
+        rest, most = tl.load(rests_ptr + row), tl.load(rests_ptr + n_rows + row)
+        norm = tl.load(rests_ptr + 2 * n_rows + row)
+        p = tl.arange(0, n_parts)
+        sums = tl.load(seen_ptr + (3 + p) * size + block * n_rows + row)
+        passed = tl.cumsum(sums, 0)
+        part = _first_above(passed, sums, rest, p, n_parts)
+        rest -= tl.sum(tl.where(p == part, passed - sums, 0.0), 0)
+        n_own: tl.constexpr = block_v // n_parts
+        v, k = block * block_v + part * n_own + tl.arange(0, n_own), tl.arange(0, block_k)
+        total = tl.zeros((n_own, block_k), tl.float32)
+        at = weight_ptr + v.to(tl.int64)[:, None] * width + k[None, :]
+        for begin in tl.range(0, width, block_k):
+            inside = k < width - begin
+            x = tl.load(x_ptr + row * width + begin + k, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(at + begin, mask=(v < n_entries)[:, None] & inside[None, :], other=0.0).to(tl.float32)
+            total += weight * x[None, :]
+        logits = tl.sum(total, 1)
+        if capped:
+            logits = _capped(logits, softcap)
+        share = tl.exp((logits - most) * tl.load(scales_ptr + row))
+        share = tl.where((v < n_entries) & (v != excluded) & (share > 0), share, 0.0)
+        i = tl.arange(0, n_own)
+        found = _first_above(tl.cumsum(share, 0), share, rest, i, n_own)
+        if found >= 0:
+            tl.store(tokens_ptr + row, (block * block_v + part * n_own + found).to(tl.int64))
+            tl.store(logprobs_ptr + row, tl.sum(tl.where(i == found, logits, 0.0), 0) - norm)

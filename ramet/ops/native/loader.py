@@ -37,8 +37,8 @@ class Library:
             functions.ramet_isa.restype = ctypes.c_char_p
             for name in (
                 "attention", "rms_norm", "expert_norms", "join", "rotate", "gated", "sigmoid_mul", "logsumexp",
-                "columns", "route", "route_grouped", "experts_sizes", "experts_pack", "experts", "linear_size",
-                "linear_pack", "linear",
+                "sample", "logits", "columns", "route", "route_grouped", "experts_sizes", "experts_pack", "experts",
+                "linear_size", "linear_pack", "linear",
             ):  # fmt: skip
                 getattr(functions, f"ramet_{name}").restype = None
             functions.ramet_keep.restype = ctypes.c_int32
@@ -50,7 +50,7 @@ class Library:
 def _held(file: Path) -> ctypes.PyDLL:
     """Addresses go as plain integers."""
     functions, address, number = ctypes.PyDLL(str(file)), ctypes.c_void_p, ctypes.c_int32
-    functions.ramet_pack.argtypes = (address, address, number, address, address)
+    functions.ramet_pack.argtypes = (address, number, address, address)
     functions.ramet_plan.argtypes = (address, address, address, number, address)
     functions.ramet_planned.argtypes = (address,)
     functions.ramet_pack.restype = functions.ramet_planned.restype = None

@@ -8,29 +8,57 @@
 namespace ramet {
 namespace {
 
-// What `pack.py` says of a unit.
+// A unit's row of `Units.counts`.
 struct Sizes {
     int32_t n_rows, n_segments, n_reads, n_columns, n_pages, n_forks, n_slots, n_leaves, n_context, continues, state;
 };
 
-// A unit's arrays, one behind another.
-struct Unit {
-    Sizes n;
-    const int32_t *tokens, *lengths, *parents, *blocks, *read_segments, *read_rows, *normalize, *columns, *offsets,
-        *pages, *forks, *slots, *leaves;
+// A place in each of the arrays of `Units` behind its counts.
+struct Arrays {
+    const int32_t *tokens, *positions, *lengths, *parents, *blocks, *read_segments, *read_rows, *normalize, *widths,
+        *columns, *pages, *forks, *slots, *leaves;
 
-    Unit(const Sizes& sizes, const int32_t*& at) : n(sizes) {
+    // Their beginnings: they lie one behind another, each as long as all units have it.
+    Arrays(const int32_t* at, const Sizes& all) {
         auto take = [&at](int32_t size) { return (at += size) - size; };
-        tokens = take(n.n_rows);
-        lengths = take(n.n_segments), parents = take(n.n_segments), blocks = take(n.n_segments);
-        read_segments = take(n.n_reads), read_rows = take(n.n_reads), normalize = take(n.n_reads);
-        columns = take(n.n_columns), offsets = take(n.n_reads + 1);
-        pages = take(n.n_pages), forks = take(n.n_forks);
-        slots = take(n.n_slots), leaves = take(2 * n.n_leaves);
+        tokens = take(all.n_rows), positions = take(all.n_rows);
+        lengths = take(all.n_segments), parents = take(all.n_segments), blocks = take(all.n_segments);
+        read_segments = take(all.n_reads), read_rows = take(all.n_reads), normalize = take(all.n_reads);
+        widths = take(all.n_reads), columns = take(all.n_columns);
+        pages = take(all.n_pages), forks = take(all.n_forks);
+        slots = take(all.n_slots), leaves = take(2 * all.n_leaves);
     }
+
+    // Behind what a unit has of them.
+    void pass(const Sizes& n) {
+        tokens += n.n_rows, positions += n.n_rows;
+        lengths += n.n_segments, parents += n.n_segments, blocks += n.n_segments;
+        read_segments += n.n_reads, read_rows += n.n_reads, normalize += n.n_reads, widths += n.n_reads;
+        columns += n.n_columns, pages += n.n_pages, forks += n.n_forks;
+        slots += n.n_slots, leaves += 2 * n.n_leaves;
+    }
+};
+
+// A unit: how much it has, and where.
+struct Unit : Arrays {
+    Sizes n;
+
+    Unit(const Sizes& sizes, const Arrays& at) : Arrays(at), n(sizes) {}
 
     bool has_context() const { return n.n_context > 0; }
 };
+
+// What all units have; of what is of a unit alone nothing.
+Sizes sum(const Sizes* sizes, int32_t n_units) {
+    Sizes all{};
+    for (int32_t i = 0; i < n_units; ++i) {
+        const Sizes& n = sizes[i];
+        all.n_rows += n.n_rows, all.n_segments += n.n_segments, all.n_reads += n.n_reads;
+        all.n_columns += n.n_columns, all.n_pages += n.n_pages, all.n_forks += n.n_forks;
+        all.n_slots += n.n_slots, all.n_leaves += n.n_leaves;
+    }
+    return all;
+}
 
 // Writes the fields one behind another: an array is whole before the next one begins.
 class Buffer {
@@ -62,7 +90,7 @@ int32_t total(const std::vector<Unit>& units, F size) {
 
 // The units' values of one array, one behind another.
 template <class F>
-void join(Buffer& buffer, const std::vector<Unit>& units, const int32_t* Unit::*array, F size) {
+void join(Buffer& buffer, const std::vector<Unit>& units, const int32_t* Arrays::*array, F size) {
     int32_t* to = buffer.begin(total(units, size));
     for (const Unit& u : units) to = std::copy_n(u.*array, size(u), to);
 }
@@ -86,15 +114,16 @@ void write_segments(Buffer& buffer, const std::vector<Unit>& units) {
     int32_t *origins = buffer.begin(n), *anchors = buffer.begin(n);
     int32_t row = 0, first = 0, context = 0;
     for (const Unit& u : units) {
+        const int32_t* given = u.positions;
         for (int32_t i = 0; i < u.n.n_segments; ++i) {
             const int32_t s = first + i, above = u.parents[i];
             starts[s] = row, lengths[s] = u.lengths[i], blocks[s] = u.blocks[i];
             parents[s] = above < 0 ? -1 : first + above;
             contexts[s] = u.has_context() ? context : -1;
             anchors[s] = origins[s] = above < 0 ? u.n.n_context : origins[parents[s]] + lengths[parents[s]];
-            std::iota(positions + row, positions + row + lengths[s], origins[s]);
             std::fill_n(whole + row, lengths[s], blocks[s] == kWholeBlock);
-            row += lengths[s];
+            for (int32_t j = 0; j < lengths[s]; ++j, ++row, ++given)
+                positions[row] = *given < 0 ? origins[s] + j : *given;
         }
         if (u.n.continues) anchors[first] = u.forks[u.n.n_forks - 1];
         first += u.n.n_segments, context += u.has_context();
@@ -185,10 +214,8 @@ void write_reads(Buffer& buffer, const std::vector<Unit>& units) {
     for (int32_t row : row_of) *index++ = (int32_t)(std::lower_bound(rows.begin(), rows.end(), row) - rows.begin());
     join(buffer, units, &Unit::columns, [](const Unit& u) { return u.n.n_columns; });
     int32_t *offsets = buffer.begin((int32_t)row_of.size() + 1), before = 0;
-    for (const Unit& u : units) {
-        for (int32_t i = 0; i < u.n.n_reads; ++i) *offsets++ = before + u.offsets[i];
-        before += u.n.n_columns;
-    }
+    for (const Unit& u : units)
+        for (int32_t i = 0; i < u.n.n_reads; before += u.widths[i++]) *offsets++ = before;
     *offsets = before;
     int32_t* normalize = buffer.begin((int32_t)rows.size());
     std::fill_n(normalize, rows.size(), 0);
@@ -199,15 +226,15 @@ void write_reads(Buffer& buffer, const std::vector<Unit>& units) {
 }  // namespace
 }  // namespace ramet
 
-// given: the units' arrays, one unit behind another. Writes the round's buffer to `data`, behind its end how many reads
+// given: the arrays of `Units`, one behind another. Writes the round's buffer to `data`, behind its end how many reads
 // there are before each unit and in all, and to `spans` where each field lies.
-extern "C" void ramet_pack(
-    const int32_t* given, const ramet::Sizes* sizes, int32_t n_units, int32_t* data, ramet::Span* spans
-) {
+extern "C" void ramet_pack(const int32_t* given, int32_t n_units, int32_t* data, ramet::Span* spans) {
     using namespace ramet;
+    const auto* sizes = reinterpret_cast<const Sizes*>(given);
     std::vector<Unit> units;
     units.reserve(n_units);
-    for (int32_t i = 0; i < n_units; ++i) units.emplace_back(sizes[i], given);
+    Arrays at(given + n_units * (sizeof(Sizes) / sizeof(int32_t)), sum(sizes, n_units));
+    for (int32_t i = 0; i < n_units; at.pass(sizes[i++])) units.emplace_back(sizes[i], at);
     Buffer buffer(data, spans);
     write_segments(buffer, units);
     write_contexts(buffer, units);

@@ -24,25 +24,33 @@ class PromptDetails(_Answer):
 
 
 class TextUsage(_Answer):
-    """Tokens, and what it took to denoise them, of all replies together."""
+    """Tokens, and what it took to write them, of all replies together: passes, counted for each reply in them, and
+    canvases; or, where there are none, tokens that a pass gained and rows that it ran, for a reply on average."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptDetails
     x_steps: int
-    x_canvases: int
+    x_canvases: int | None = _WHERE_KNOWN
+    x_tokens_per_step: float | None = _WHERE_KNOWN
+    x_mean_chunk: float | None = _WHERE_KNOWN
 
     @classmethod
     def of(cls, tallies: Sequence[Tally]) -> TextUsage:
-        n_prompt, n_tokens = (sum(getattr(t, name) for t in tallies) for name in ("n_prompt", "n_tokens"))
+        n_prompt, n_tokens, n_steps, n_rows, n_canvases = (
+            sum(getattr(tally, name) for tally in tallies)
+            for name in ("n_prompt", "n_tokens", "n_steps", "n_rows", "n_canvases")
+        )
         return cls(
             prompt_tokens=n_prompt,
             completion_tokens=n_tokens,
             total_tokens=n_prompt + n_tokens,
             prompt_tokens_details=PromptDetails(cached_tokens=sum(t.n_cached for t in tallies)),
-            x_steps=sum(t.n_steps for t in tallies),
-            x_canvases=sum(t.n_canvases for t in tallies),
+            x_steps=n_steps,
+            x_canvases=n_canvases or None,
+            x_tokens_per_step=None if n_canvases else round(n_tokens / max(n_steps, 1), 4),
+            x_mean_chunk=None if n_canvases else round(n_rows / max(n_steps, 1), 4),
         )
 
 

@@ -45,7 +45,14 @@ class Chat(TextRoute[ChatRequest]):
         return ChatCompletion(**head.fields(), choices=choices, usage=usage)
 
     def parts(
-        self, head: Head, writing: Writing[ChatRequest], index: int, delta: Delta, *, first: bool
+        self,
+        head: Head,
+        writing: Writing[ChatRequest],
+        index: int,
+        delta: Delta,
+        usage: TextUsage | None,
+        *,
+        first: bool,
     ) -> Sequence[ChatChunk]:
         told = ChatChunkChoice(
             index=index,
@@ -55,7 +62,7 @@ class Chat(TextRoute[ChatRequest]):
             stop_reason=delta.reason,
         )
         opening = [ChatChunkChoice(index=index, delta=MessageDelta(role="assistant", content=""))] if first else []
-        return [ChatChunk(**head.fields(), choices=[choice]) for choice in (*opening, told)]
+        return [ChatChunk(**head.fields(), choices=[choice], usage=usage) for choice in (*opening, told)]
 
     def last(self, head: Head, usage: TextUsage) -> ChatChunk:
         return ChatChunk(**head.fields(), choices=[], usage=usage)

@@ -28,9 +28,16 @@ class Completions(TextRoute[CompletionRequest]):
         return Completion(**head.fields(), choices=choices, usage=usage)
 
     def parts(
-        self, head: Head, writing: Writing[CompletionRequest], index: int, delta: Delta, *, first: bool
+        self,
+        head: Head,
+        writing: Writing[CompletionRequest],
+        index: int,
+        delta: Delta,
+        usage: TextUsage | None,
+        *,
+        first: bool,
     ) -> Sequence[Completion]:
-        return [Completion(**head.fields(), choices=[_choice(writing, index, delta)])]
+        return [Completion(**head.fields(), choices=[_choice(writing, index, delta)], usage=usage)]
 
     def last(self, head: Head, usage: TextUsage) -> Completion:
         return Completion(**head.fields(), choices=[], usage=usage)

@@ -48,7 +48,8 @@ class Reply:
         """What a piece adds. None may follow where the delta has a finish."""
         assert self.finish is None
         self.tally.n_steps += piece.n_steps
-        self.tally.n_canvases += 1
+        self.tally.n_rows += piece.n_rows
+        self.tally.n_canvases += piece.n_canvases
         self.tally.n_cached = max(self.tally.n_cached, piece.n_cached)
         texts, offsets = list[str](), list[int]()
         reason: str | int | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -17,17 +17,21 @@ from pydantic import (
     model_validator,
 )
 
-from ramet.errors import InvalidRequest
-from ramet.generation import GenerationRequest
+from ramet.denoise.elastic import MIN_SIZE
+from ramet.denoise.unmask import Strategy
+from ramet.errors import InvalidRequest, Problem
+from ramet.generation import GenerationRequest, Kind
 from ramet.request import check_value, invalid, located
 from ramet.server.openai.messages import check_messages, with_known_roles
-from ramet.server.openai.parameters import REFUSED, WITHOUT_EFFECT
+from ramet.server.openai.parameters import NOT_TAKEN, REFUSED, WITHOUT_EFFECT
 from ramet.text.conversation import Conversation
 
 MAX_STOPS = 4
 MAX_STOP_LENGTH = 1000
 MAX_LABELS = 128  # ids in logprob_token_ids
 MAX_PROMPTS = 128
+MAX_TEMPERATURE = 2.0  # as with OpenAI
+MAX_TOP_K = (1 << 31) - 1
 SEEDS = (-(1 << 63), (1 << 63) - 1)
 COMPLETION_TOKENS = 16  # what OpenAI writes where max_tokens is absent
 
@@ -55,11 +59,22 @@ def _check_prompt(prompt: Any) -> list[str | list[int]]:
     return prompts
 
 
+def _check_size(value: Any) -> Any:
+    if value == "auto" or (_is_id(value) and value >= MIN_SIZE):
+        return value
+    raise located((), "chunk_size", f'should be "auto" or a whole number from {MIN_SIZE}')
+
+
 def _is_id(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 Flag = Annotated[bool, BeforeValidator(_flag)]
+ChunkSize = Annotated[
+    Literal["auto"] | int,
+    PlainValidator(_check_size),
+    WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": MIN_SIZE}]}),
+]
 Count = Annotated[int, Field(ge=1)]
 Ids = list[int]
 Stops = Annotated[
@@ -84,6 +99,7 @@ class StreamOptions(BaseModel):
     model_config = _STRICT
 
     include_usage: bool = Field(default=False, description="One more event, without choices, tells the usage.")
+    continuous_usage_stats: bool = Field(default=False, description="Every event tells the usage up to it.")
 
 
 class DiffusionArguments(BaseModel):
@@ -118,10 +134,34 @@ class TextRequest(BaseModel):
     max_tokens: Count | None = Field(default=None, description="Most tokens of the reply.")
     stop: Stops = Field(default=[], description="Up to four texts; the reply ends before the first of them.")
     stop_token_ids: Ids = Field(default=[], description="Ids that end the reply.")
-    stream: bool = Field(default=False, description="Send events, one or more a finished canvas.")
+    stream: bool = Field(default=False, description="Send events, whenever more of the text is certain.")
     stream_options: StreamOptions | None = None
     seed: Annotated[int, Field(ge=SEEDS[0], le=SEEDS[1])] | None = Field(
-        default=None, description="Of the noise; drawn from the prompt if absent, so that a request repeats."
+        default=None, description="Of what is drawn; taken from the prompt if absent, so that a request repeats."
+    )
+    temperature: Annotated[float, Field(ge=0, le=MAX_TEMPERATURE)] | None = Field(
+        default=None, description="At which ids are drawn; 0 takes the likeliest. The model's own if absent."
+    )
+    top_p: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0, description="Draw from the likeliest ids whose probabilities make up this much."
+    )
+    top_k: Annotated[int, Field(ge=-1, le=MAX_TOP_K)] = Field(
+        default=0, description="Draw from so many of the likeliest ids; 0 and -1: from all."
+    )
+    confidence_threshold: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None, description="Above which a masked row keeps what was drawn for it; the server's if absent."
+    )
+    unmasking_strategy: Strategy | None = Field(
+        default=None, description="By which masked rows keep what was drawn; the server's if absent."
+    )
+    denoising_steps: Count | None = Field(
+        default=None, description="Steps that a block is to take, at most its rows; the server's if absent."
+    )
+    entropy_bound: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="Nats that a step of the strategy entropy_bounded accepts."
+    )
+    chunk_size: ChunkSize = Field(
+        default="auto", description="Rows of the reply's chunks at most, up to the block; auto: the server chooses."
     )
     ignore_eos: bool = Field(default=False, description="Go on to max_tokens, whatever ends a reply.")
     skip_special_tokens: bool = Field(default=True, description="Leave control tokens out of the text.")
@@ -194,6 +234,17 @@ class TextRequest(BaseModel):
         if 0 <= most < n:
             raise InvalidRequest(f"this server tells {most} at most (--max-logprobs), not {n}", field=field)
 
+    def check_kind(self, kind: Kind) -> None:
+        """Raise InvalidRequest that lists the fields which a model of this kind does not take."""
+        refused = NOT_TAKEN[kind]
+        problems = [
+            Problem((name,), refused[name].why, "unsupported_parameter")
+            for name, field in type(self).model_fields.items()
+            if name in refused and (value := getattr(self, name)) != field.default and not refused[name].allows(value)
+        ]
+        if problems:
+            raise InvalidRequest(problems[0].message, field=str(problems[0].loc[0]), problems=problems)
+
     def generations(self, conversation: Conversation) -> list[GenerationRequest]:
         """What the engine is asked, a request for each prompt. Raises InvalidRequest."""
         return [self._generation(prompt) for prompt in self.prompts(conversation)]
@@ -215,6 +266,14 @@ class TextRequest(BaseModel):
             logprob_ids=tuple(dict.fromkeys(named or ())),
             n_best=n_best,
             cache_salt=self.cache_salt,
+            temperature=self.temperature,
+            top_k=max(self.top_k, 0),
+            top_p=self.top_p,
+            confidence_threshold=self.confidence_threshold,
+            unmasking_strategy=self.unmasking_strategy,
+            denoising_steps=self.denoising_steps,
+            entropy_bound=self.entropy_bound,
+            chunk_size=None if self.chunk_size == "auto" else self.chunk_size,
         )
 
     @property

@@ -23,6 +23,7 @@ from ramet.server.openai.answer import TextUsage
 from ramet.server.openai.errors import OpenAIErrorBody, render
 from ramet.server.openai.events import DONE, Events, event
 from ramet.server.openai.reply import Delta
+from ramet.server.openai.request import StreamOptions
 from ramet.server.openai.writing import R, Writing
 from ramet.server.plain_route import PlainRoute
 from ramet.server.presence import unless_gone
@@ -118,17 +119,18 @@ class TextRoute(ABC, Generic[R]):
         return Response(whole.model_dump_json(), media_type="application/json")
 
     async def _events(self, head: Head, writing: Writing[R]) -> AsyncGenerator[bytes, None]:
-        options = writing.request.stream_options
+        options = writing.request.stream_options or StreamOptions()
         try:
             async with aclosing(writing.deltas()) as deltas:
                 begun = False
                 async for i, delta in deltas:
-                    for part in self.parts(head, writing, i, delta, first=not begun):
+                    usage = TextUsage.of(writing.tallies) if options.continuous_usage_stats else None
+                    for part in self.parts(head, writing, i, delta, usage, first=not begun):
                         yield event(part.model_dump_json())
                     begun = True
         finally:
             self._metrics.count_text(writing.tallies)
-        if options is not None and options.include_usage:
+        if options.include_usage:
             yield event(self.last(head, TextUsage.of(writing.tallies)).model_dump_json())
         yield DONE
 
@@ -137,8 +139,10 @@ class TextRoute(ABC, Generic[R]):
         """The answer that is sent at once."""
 
     @abstractmethod
-    def parts(self, head: Head, writing: Writing[R], index: int, delta: Delta, *, first: bool) -> Sequence[BaseModel]:
-        """The events of what has come of a reply."""
+    def parts(
+        self, head: Head, writing: Writing[R], index: int, delta: Delta, usage: TextUsage | None, *, first: bool
+    ) -> Sequence[BaseModel]:
+        """The events of what has come of a reply, each with the usage, if there is one."""
 
     @abstractmethod
     def last(self, head: Head, usage: TextUsage) -> BaseModel:

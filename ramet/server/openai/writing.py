@@ -29,7 +29,8 @@ class Writing(Generic[R]):
 
     @classmethod
     def of(cls, request: R, model: str, writer: Writes) -> Writing[R]:
-        """Raises InvalidRequest where no prompt can be made."""
+        """Raises InvalidRequest for what the writer does not take, and where no prompt can be made."""
+        request.check_kind(writer.kind)
         wanted = request.generations(writer.conversation)
         tokenizer = writer.conversation.tokenizer
         replies = [Reply.of(request, tokenizer, len(each.prompt)) for each in wanted]
@@ -48,8 +49,8 @@ class Writing(Generic[R]):
         return found
 
     async def deltas(self) -> AsyncGenerator[tuple[int, Delta], None]:
-        """What comes, with the number of its reply. Closing it, an error of one reply, or the end of a reply by a stop,
-        cancels what the engine would still write."""
+        """What comes, with the number of its reply: each has text, or is the reply's last. Closing it, an error of one
+        reply, or the end of a reply by a stop, cancels what the engine would still write."""
         if len(self.replies) == 1:
             async with aclosing(self._one(0)) as deltas:
                 async for delta in deltas:
@@ -80,8 +81,11 @@ class Writing(Generic[R]):
 
     async def _one(self, i: int) -> AsyncGenerator[Delta, None]:
         async with aclosing(self.writer.stream(self.wanted[i])) as pieces:
+            held = Delta()
             async for piece in pieces:
-                delta = self.replies[i].take(piece)
-                yield delta
-                if delta.finish is not None:
-                    return
+                held += self.replies[i].take(piece)
+                if held.text or held.finish is not None:
+                    yield held
+                    if held.finish is not None:
+                        return
+                    held = Delta()

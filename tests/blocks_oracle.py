@@ -1,4 +1,4 @@
-"""Blocks: the part of a reply that is being written, token by token known and then cached.
+"""Blocks of one reply, one position at a time: what LiveBlocks does for many in arrays.
 
 A position is *masked* until a token is accepted for it, *pending* until a pass ran with that token, and then *cached*:
 its keys are in pages, and it is not run again. The first block may begin with the end of the prompt, whose tokens are
@@ -9,16 +9,39 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from ramet.denoise.chunk import Chunk
 from ramet.denoise.noise import Noise
 from ramet.generation import Finish
 from ramet.tree import BoolArray, FloatArray, IntArray
 
 Mode = Literal["chunk", "block"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """Rows to be run, by block.
+
+    tokens, positions [N]: a masked row holds the mask's id. Every row sees the `n_context` rows that the reply's path
+    has in pages, and of the chunk the rows whose ``position // block`` is not greater than its own, as a segment's
+    rows do. Since blocks ascend, those are the chunk's first ones. The keys of the first n_kept rows go behind the
+    path's, in this order: a path's rows are ordered by when they were committed, block by block, and keys carry their
+    positions. `read` [M] are the rows that are masked, ascending in position.
+    """
+
+    tokens: IntArray
+    positions: IntArray
+    block: int
+    n_context: int
+    n_kept: int
+    read: IntArray
+
+    def __post_init__(self) -> None:
+        assert len(self.tokens) == len(self.positions) >= max(1, self.n_kept)
+        assert not len(self.read) or self.n_kept <= int(self.read[0])
 
 
 class Blocks:
@@ -124,6 +147,16 @@ class Blocks:
         positions = chunk.positions[chunk.read]
         found: BoolArray = (positions < self._end) & (positions // self._block == positions[:1] // self._block)
         return found
+
+    def rewind(self) -> None:
+        """The live blocks' pages are given up: all that is known of them is pending again."""
+        masked = set(self._masked)
+        until = self._start + len(self._tokens)
+        self._pending = [at for at in range(self._start, until) if at not in masked]
+        if self._mode == "chunk":
+            del self._pending[bisect_left(self._pending, self._end) :]
+        self.n_context = self._start
+        self._steps = [0] * len(self._steps)
 
     @property
     def _is_decided(self) -> bool:

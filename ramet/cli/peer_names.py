@@ -1,4 +1,4 @@
-"""vLLM's names of options that mean the same here, so that its serve lines work."""
+"""Names of options that mean the same here, of vLLM and LMDeploy, so that their serve lines work."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from ramet.cli import options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# vLLM's name of an option -> ours
+# Their name of an option -> ours
 SAME = {
     "max_num_seqs": "max_round_requests",
     "max_num_batched_tokens": "max_round_tokens",
     "enable_prefix_caching": "prefix_caching",
     "served_model_name": "name",
+    "dllm_block_length": "block_size",
+    "dllm_unmasking_strategy": "unmasking_strategy",
+    "dllm_denoising_steps": "denoising_steps",
+    "dllm_confidence_threshold": "confidence_threshold",
 }
 DIFFUSION = {"canvas_length": int, "max_denoising_steps": int, "single_pass_reads": bool}  # in --diffusion-config
 
 
-def vllm_options(command: F) -> F:
+def peer_options(command: F) -> F:
     """The options, each of which `ours` takes away again."""
     for option in reversed(_OPTIONS):
         command = option(command)
@@ -82,5 +86,15 @@ _OPTIONS = (
         metavar="JSON",
         callback=_diffusion_config,
         help="As of vLLM: an object with canvas_length, max_denoising_steps and single_pass_reads.",
+    ),
+    click.option("--dllm-block-length", type=click.IntRange(min=2), help="LMDeploy's name of --block-size."),
+    click.option(
+        "--dllm-unmasking-strategy",
+        type=click.Choice(["low_confidence_dynamic", "low_confidence_static", "sequential"]),
+        help="LMDeploy's name of --unmasking-strategy.",
+    ),
+    click.option("--dllm-denoising-steps", type=click.IntRange(min=1), help="LMDeploy's name of --denoising-steps."),
+    click.option(
+        "--dllm-confidence-threshold", type=click.FloatRange(0, 1), help="LMDeploy's name of --confidence-threshold."
     ),
 )

@@ -1,0 +1,57 @@
+"""What the bench of elastic decoding found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ramet.bench.report import Document
+from ramet.bench.samples import JsonObject
+
+
+@dataclass(slots=True)
+class Found(Document):
+    """A run of the bench. Rows say of their commits and of their steps whether they are simulated or measured; all are
+    of the hardware in `machine`.
+
+    steps: what was measured of whole steps, by mode and batch. whole: of those of whole blocks, beside their floor and
+    the peer's. loads: decoding as the engine did it; cells: as it was simulated on all data sets, `summary` of it.
+    capacities: requests a second that are served within the limit, simulated; trace: such a trace as the engine ran
+    it. quality and clients: of a trained model. start_s: seconds that each part took to be ready.
+    """
+
+    model: str
+    machine: dict[str, str]
+    settings: JsonObject
+    rates: JsonObject = field(default_factory=dict)
+    latency: str = ""
+    peer: JsonObject | None = None
+    start_s: dict[str, float] = field(default_factory=dict)
+    steps: list[JsonObject] = field(default_factory=list)
+    whole: list[JsonObject] = field(default_factory=list)
+    loads: list[JsonObject] = field(default_factory=list)
+    cells: list[JsonObject] = field(default_factory=list)
+    summary: JsonObject = field(default_factory=dict)
+    capacities: list[JsonObject] = field(default_factory=list)
+    traces: list[JsonObject] = field(default_factory=list)
+    quality: list[JsonObject] = field(default_factory=list)
+    clients: list[JsonObject] = field(default_factory=list)
+
+    @property
+    def hardware(self) -> str:
+        """In a word."""
+        return (
+            self.machine.get("gpu", self.machine["cpu"])
+            if self.settings.get("device") != "cpu"
+            else self.machine["cpu"]
+        )
+
+    def as_json(self) -> JsonObject:
+        told = {
+            name: [{"hardware": self.hardware, **row} for row in getattr(self, name)]
+            for name in ("steps", "whole", "loads", "cells", "capacities", "traces", "quality", "clients")
+        }
+        return {
+            "bench": "elastic", "model": self.model, "machine": self.machine, "settings": self.settings,
+            "rates": self.rates, "latency": self.latency, "peer": self.peer, "start_s": self.start_s,
+            "summary": self.summary, **{name: rows for name, rows in told.items() if rows},
+        }  # fmt: skip

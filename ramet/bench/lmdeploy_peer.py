@@ -1,0 +1,81 @@
+"""LMDeploy on the same random weights, beside ours on one device: its steps of whole blocks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ramet.bench import lmdeploy_driver
+from ramet.errors import RametError
+
+_SHORT, _LONG = 32, 64  # tokens of a reply: one commits a step, so as many steps, and one more a block
+_MANY = 32  # sequences from which on replies are short
+_TOLD = 2000  # characters of what it wrote
+
+
+class LMDeployPeer:
+    """A process of `python`, which has LMDeploy; ended with the `with` block. Raises RametError where it does not
+    start."""
+
+    def __init__(self, python: Path, checkpoint: Path, block: int, max_batch: int, program: Path | None = None) -> None:
+        """program: what runs, in place of `lmdeploy_driver`."""
+        driver = str(program or lmdeploy_driver.__file__)
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self._process = subprocess.Popen(  # noqa: S603
+            [str(python), driver, str(checkpoint), str(block), str(max_batch)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
+        )  # fmt: skip
+        told = self._read()
+        self.name, self.start_s = str(told["name"]), float(told["start_s"])
+
+    def steps(self, batch: int, n_prompt: int) -> list[float]:
+        """Seconds of steps in which all of a batch decode."""
+        n_tokens = _SHORT if batch > _MANY else _LONG
+        assert self._process.stdin is not None
+        try:
+            print(json.dumps({"batch": batch, "n_prompt": n_prompt, "n_tokens": n_tokens}), file=self._process.stdin)
+            self._process.stdin.flush()
+        except OSError as error:
+            raise self._ended() from error
+        return [float(each) for each in self._read()["seconds"]]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.close()
+            self._process.wait(10)
+        except (OSError, subprocess.TimeoutExpired):
+            self._process.kill()
+            self._process.wait()
+        finally:
+            self._log.close()
+
+    def _read(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._ended()
+        return json.loads(line)
+
+    def _ended(self) -> RametError:
+        self._process.kill()
+        self._process.wait()
+        self._log.seek(0)
+        return RametError(f"lmdeploy ended: {self._log.read()[-_TOLD:].strip() or 'it wrote nothing'}")
+
+
+def python_with_lmdeploy(told: Path | None) -> Path:
+    """The one that was told, or ours. Raises RametError where it has no LMDeploy."""
+    python = told or Path(sys.executable)
+    asked = "import importlib.util, sys; sys.exit(importlib.util.find_spec('lmdeploy') is None)"
+    if subprocess.run([str(python), "-c", asked], check=False).returncode:  # noqa: S603
+        raise RametError(f"{python} has no lmdeploy: give one that has with --lmdeploy-python")
+    return python

@@ -1,0 +1,1 @@
+"""Generated tasks with one right answer each: what the small model is trained on, and held out to score it."""

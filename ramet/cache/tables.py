@@ -1,0 +1,82 @@
+"""Tables: the paths of many replies in arrays, a row each, so that all of them are extended at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ramet.cache.pages import Pages, Path
+from ramet.tree import IntArray
+
+
+class Tables:
+    """Paths by their places, small numbers. A path belongs to its place alone while it is here; what is in its pages is
+    `n_rows` rows, of which its own `length` learns when it leaves."""
+
+    def __init__(self, pages: Pages) -> None:
+        self.pages = pages
+        self.n_rows = np.zeros(0, np.int32)  # [P] in pages
+        self.n_pages = np.zeros(0, np.int32)  # [P]
+        self._table = np.zeros((0, 1), np.int32)  # [P, W] page numbers
+        self._paths: dict[int, Path] = {}
+
+    def add(self, place: int, path: Path) -> None:
+        """Take over a path."""
+        self._grow(place + 1, len(path.pages))
+        self._paths[place] = path
+        self._table[place, : len(path.pages)] = path.pages
+        self.n_rows[place], self.n_pages[place] = path.length, len(path.pages)
+
+    def drop(self, place: int) -> Path:
+        """Give a path back to the caller."""
+        path = self._paths.pop(place)
+        path.length = int(self.n_rows[place])
+        self.n_rows[place] = self.n_pages[place] = 0
+        return path
+
+    def path(self, place: int) -> Path:
+        return self._paths[place]
+
+    def extend(self, places: IntArray, n_more: IntArray) -> IntArray | None:
+        """Slots of the next n_more [N] rows of these paths [N], path by path; None where pages have run out. They are
+        in the paths once `advance` says so; until then the same slots are given again."""
+        size, begun = self.pages.page_size, self.n_rows[places]
+        wanted = -(-(begun + n_more) // size)
+        for i in np.flatnonzero(wanted > self.n_pages[places]).tolist():
+            if not self._add_pages(int(places[i]), int(wanted[i])):
+                return None
+        n = int(n_more.sum())
+        owners = np.repeat(np.arange(len(places)), n_more)
+        rows = np.arange(n) - np.repeat(np.cumsum(n_more) - n_more, n_more) + begun[owners]
+        slots: IntArray = self._table[places[owners], rows // size] * size + rows % size
+        return slots.astype(np.int32)
+
+    def advance(self, places: IntArray, n_more: IntArray) -> None:
+        """The rows of the last `extend` are in their slots."""
+        self.n_rows[places] += n_more
+
+    def context(self, places: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Of these paths [N] the rows that are in pages [N], the pages that hold them [N], and their numbers, path by
+        path."""
+        n_rows = self.n_rows[places]
+        n_pages = -(-n_rows // self.pages.page_size)
+        held = self._table[places]
+        return n_rows, n_pages, held[np.arange(held.shape[1]) < n_pages[:, None]]
+
+    def _add_pages(self, place: int, n_pages: int) -> bool:
+        path, begun = self._paths[place], int(self.n_pages[place])
+        if not self.pages.append(path, n_pages - begun):
+            return False
+        self._grow(0, n_pages)
+        self._table[place, begun:n_pages] = path.pages[begun:]
+        self.n_pages[place] = n_pages
+        return True
+
+    def _grow(self, n_places: int, width: int) -> None:
+        """Room for so many places and pages of a path."""
+        places, held = self._table.shape
+        if n_places <= places and width <= held:
+            return
+        more = max(n_places, 2 * places) - places if n_places > places else 0
+        wider = max(width, 2 * held) - held if width > held else 0
+        self._table = np.pad(self._table, ((0, more), (0, wider)))
+        self.n_rows, self.n_pages = np.pad(self.n_rows, (0, more)), np.pad(self.n_pages, (0, more))

@@ -1,0 +1,117 @@
+"""`ramet bench elastic`: what chunks of a chosen size are worth."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ramet.cli import options
+from ramet.cli.bench_reads import Numbers
+from ramet.cli.bench_watch import drawer, json_option, printed, repeats_option, watched
+
+SHAPES = ("sdar-8b", "sdar-1.7b", "llada2-mini", "sdar-tiny")
+_BATCHES = "1,2,4,8,16,32,64,128,256"
+_ENGINE = ("device", "dtype", "threads", "max_round_tokens", "ops")
+_SMALL_MODEL = "models/sprig-10m-b32"
+
+
+@click.command("elastic")
+@click.option(
+    "--shape",
+    type=click.Choice(SHAPES),
+    default=SHAPES[0],
+    show_default=True,
+    help="Of the model, whose weights are random.",
+)
+@click.option("--batches", type=Numbers(), default=_BATCHES, show_default=True, help="Replies at once.")
+@click.option("--prompt", "n_prompt", type=click.IntRange(min=1), default=256, show_default=True, help="Tokens of one.")
+@click.option(
+    "--budget",
+    "budget_min",
+    type=click.FloatRange(min=0.01),
+    default=5.0,
+    show_default=True,
+    help="Minutes of what the engine runs.",
+)
+@click.option(
+    "--requests", "n_requests", type=click.IntRange(min=8), default=300, show_default=True, help="Of a simulated trace."
+)
+@click.option(
+    "--peer",
+    type=click.Choice(["lmdeploy", "none"]),
+    default="none",
+    show_default=True,
+    help="Whose steps are timed by turns with ours, on the same weights, written to disk for it.",
+)
+@click.option(
+    "--lmdeploy-python",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The python of an environment that has LMDeploy.  [default: the one that runs Ramet]",
+)
+@click.option("--workers", type=click.IntRange(min=1), help="Processes that simulate.  [default: all cores]")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="A small trained model instead: whether its answers stay the same, and clients that ask again at once.",
+)
+@click.option("--model", "-m", default=_SMALL_MODEL, show_default=True, help="Of --quick: a directory or a hub id.")
+@click.option(
+    "--examples",
+    "n_examples",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="Of --quick: held-out examples that each mode answers.",
+)
+@click.option("--clients", type=Numbers(), default="1,2,4,8,16", show_default=True, help="Of --quick.")
+@repeats_option("Of --quick: runs of each mode with so many clients.")
+@click.option("--seed", default=0, show_default=True, help="Of ids, arrivals and commits.")
+@json_option
+@click.option(
+    "--plot",
+    "plot_path",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Draw pictures into this directory. Needs matplotlib.",
+)
+@options.some_engine_options(_ENGINE)
+def elastic(json_path: Path | None, plot_path: Path | None, **given: Any) -> None:
+    """Time chunks whose size is chosen beside fixed ones, whole blocks and a token a step.
+
+    Weights are random, of the true shape; when a token is known comes from commit curves of seven data sets. Every row
+    says what of it is simulated. With --quick everything is measured, on a small trained model.
+    """
+    from ramet.bench import elastic_table
+    from ramet.bench.table import hardware
+    from ramet.engine.settings import EngineSettings
+
+    settings = EngineSettings(**options.given(given, _ENGINE)).resolved()
+    draw = None if plot_path is None else drawer("ramet.bench.elastic_plot")
+    with watched(json_path) as watch:
+        found = _quick(settings, given, watch) if given["quick"] else _whole(settings, given, watch)
+    about = {"shape": found.model, "peer": found.peer, "step": found.latency, **found.machine, **found.settings}
+    printed(hardware({name: fact for name, fact in about.items() if fact}), *elastic_table.parts(found))
+    if draw is not None:
+        draw(found, plot_path)
+
+
+def _whole(settings: Any, given: dict[str, Any], watch: Any) -> Any:
+    from ramet.bench import elastic as bench
+
+    work = bench.Work(
+        batches=tuple(sorted(set(given["batches"]))), n_prompt=given["n_prompt"], budget_s=60 * given["budget_min"],
+        n_requests=given["n_requests"], workers=given["workers"] or len(os.sched_getaffinity(0)), seed=given["seed"],
+    )  # fmt: skip
+    peer = given["peer"] == "lmdeploy"
+    return bench.run(given["shape"], settings, work, peer=peer, python=given["lmdeploy_python"], watch=watch)
+
+
+def _quick(settings: Any, given: dict[str, Any], watch: Any) -> Any:
+    from ramet.bench import elastic_quick as bench
+
+    work = bench.Work(
+        n_examples=given["n_examples"], clients=tuple(given["clients"]), repeats=given["repeats"], seed=given["seed"]
+    )
+    return bench.run(given["model"], settings, work, watch=watch)

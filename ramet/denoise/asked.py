@@ -1,0 +1,99 @@
+"""Asked: what live replies ask for, whatever way they are written in: their end, and how tokens are drawn."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ramet.denoise.draws import Draws
+from ramet.denoise.live import GOES_ON, LENGTH, STOP, Beginning
+from ramet.tree import BoolArray, FloatArray, IntArray, Sampling
+
+_NO_ID = -1
+
+_T = TypeVar("_T", bound=np.generic)
+
+
+class Asked:
+    """Of each place what its reply asks for, in arrays that grow by doubling. Gives out places, those that became free
+    last first.
+
+    told, end, n_prompt [P] are positions, as in Beginning; keys [P, 2] those of the noise.
+    """
+
+    def __init__(self) -> None:
+        self.told, self.end, self.n_prompt = np.zeros((3, 0), np.int32)
+        self.temperatures = np.zeros(0, np.float32)
+        self.keys = np.zeros((0, 2), np.uint64)
+        self._top_p, self._top_k = np.zeros(0, np.float32), np.zeros(0, np.int32)
+        self._end_ids = np.full((0, 1), _NO_ID, np.int32)  # [P, E]
+        self._draws: list[Draws | None] = []
+        self._ends: list[frozenset[int]] = []
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        """Places that arrays have."""
+        return len(self.told)
+
+    def add(self, beginning: Beginning) -> int:
+        if not self._free:
+            self._grow()
+        place = self._free.pop()
+        self.told[place], self.end[place] = beginning.told, beginning.end
+        self.n_prompt[place] = beginning.n_prompt
+        draws = self._draws[place] = beginning.draws
+        self.temperatures[place], self._top_p[place], self._top_k[place] = draws.temperature, draws.top_p, draws.top_k
+        self.keys[place] = draws.noise.words
+        self._ends[place] = beginning.ends
+        self._widen(len(beginning.ends))
+        self._end_ids[place] = _NO_ID
+        self._end_ids[place, : len(beginning.ends)] = sorted(beginning.ends)
+        return place
+
+    def drop(self, place: int) -> None:
+        assert self._draws[place] is not None, "nothing is there"
+        self._draws[place] = None
+        self._free.append(place)
+
+    def draws(self, place: int) -> Draws:
+        found = self._draws[place]
+        assert found is not None, "nothing is there"
+        return found
+
+    def ends(self, place: int) -> frozenset[int]:
+        return self._ends[place]
+
+    def is_end(self, places: IntArray, tokens: IntArray) -> BoolArray:
+        """[N] whether a token is one that ends the reply of its place."""
+        found: BoolArray = (self._end_ids[places] == tokens[:, None]).any(1)
+        return found
+
+    def finish(self, places: IntArray, last: IntArray) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
+        """[N] of replies that told tokens to up to their ends, or not, the last one where they did."""
+        done = self.told[places] == self.end[places]
+        return np.where(done, np.where(self.is_end(places, last), STOP, LENGTH), GOES_ON).astype(np.int8)
+
+    def sampling(self, places: IntArray, uniforms: FloatArray) -> Sampling:
+        """For rows of these places [M]."""
+        return Sampling(self.temperatures[places], uniforms, self._top_p[places], self._top_k[places])
+
+    def _grow(self) -> None:
+        n = len(self)
+        more = max(n, 8)
+        for name in ("told", "end", "n_prompt", "temperatures", "keys", "_top_p", "_top_k", "_end_ids"):
+            setattr(self, name, grown(getattr(self, name), more))
+        self._draws += [None] * more
+        self._ends += [frozenset()] * more
+        self._free += range(n + more - 1, n - 1, -1)
+
+    def _widen(self, n_ids: int) -> None:
+        n, width = self._end_ids.shape
+        if n_ids > width:
+            self._end_ids = np.concatenate((self._end_ids, np.full((n, n_ids - width), _NO_ID, np.int32)), 1)
+
+
+def grown(array: npt.NDArray[_T], more: int) -> npt.NDArray[_T]:
+    """With so many places more, of zeros."""
+    return np.concatenate((array, np.zeros((more, *array.shape[1:]), array.dtype)))

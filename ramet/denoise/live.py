@@ -1,0 +1,124 @@
+"""Live: replies that are being written, many at once, as the steps of all of them see it.
+
+A *place* is a small number, that of a reply while it is live: rows of arrays are a reply's by its place. Positions are
+counted from 0 of the prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+from ramet.denoise.commits import Passed
+from ramet.denoise.draws import Draws
+from ramet.denoise.unmask import Unmasking
+from ramet.generation import Finish
+from ramet.tree import BoolArray, FloatArray, IntArray, Sampling
+
+Mode = Literal["chunk", "block"]
+FINISHES: tuple[Finish | None, ...] = (None, "stop", "length")  # by Taken.finish
+GOES_ON, STOP, LENGTH = range(3)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Beginning:
+    """Where a reply becomes live, or goes on after its pages were given up.
+
+    `start` rows are its path's, in pages: with blocks of masks a whole number of blocks, otherwise all known tokens but
+    the last. `tokens` [n] are those from position `start` on, where `known` [n] says so; known ones are to be run. The
+    prompt has n_prompt tokens; positions below `told` were told already, from n_prompt on; `end` is behind the last one
+    that the reply may have. A token of `ends` is told and is the last. `logprobs` [n] are of the known ones that were
+    drawn.
+    """
+
+    start: int
+    tokens: IntArray
+    known: BoolArray
+    n_prompt: int
+    told: int
+    end: int
+    ends: frozenset[int]
+    unmasking: Unmasking
+    draws: Draws
+    logprobs: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        assert len(self.tokens) == len(self.known)
+        assert self.n_prompt <= self.told < self.end
+        assert self.start <= self.told
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunks:
+    """A step of N live replies: rows to be run, reply by reply.
+
+    Of each reply [N]: n_rows, of which the keys of the first n_kept go behind its path's, in this order; n_segments, 1
+    or 2, rows of one block each, whose `lengths` [S] are; n_reads. Of the T rows: `tokens` (the mask's id where
+    masked) and `positions`, which ascend within neither reply nor segment. `reads` [M] are the rows, of the T,
+    ascending, for which a token is to be drawn as `sampling` [M] says.
+    """
+
+    places: IntArray
+    n_rows: IntArray
+    n_kept: IntArray
+    n_segments: IntArray
+    n_reads: IntArray
+    lengths: IntArray
+    tokens: IntArray
+    positions: IntArray
+    reads: IntArray
+    sampling: Sampling
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Taken:
+    """What a step made known: of each of N replies the next n_told [N] tokens, flat in `tokens` with their `logprobs`;
+    `finish` [N] int8 (GOES_ON, STOP, LENGTH). `passed`, by group: what Commits.observe takes."""
+
+    n_told: IntArray
+    tokens: IntArray
+    logprobs: FloatArray
+    finish: np.ndarray[tuple[int], np.dtype[np.int8]]
+    passed: Mapping[int, Passed] = field(default_factory=dict)
+
+
+class Live(Protocol):
+    """Live replies by their places. `least`: rows that a reply's step has where there are as many. `exact`: whether
+    pages hold what a pass over all tokens would have left there. `groups`: the unmaskings in use, each once."""
+
+    least: int
+    exact: bool
+
+    @property
+    def groups(self) -> list[Unmasking]: ...
+
+    def add(self, beginning: Beginning) -> int:
+        """The reply's place, which is another's once it is dropped."""
+        ...
+
+    def drop(self, place: int) -> None: ...
+
+    def beginning(self, place: int) -> Beginning:
+        """From which the reply could go on were its pages given up."""
+        ...
+
+    def group(self, places: IntArray) -> IntArray:
+        """[N] which of the groups they are of."""
+        ...
+
+    def uncached(self, places: IntArray) -> IntArray:
+        """[N] rows that its largest chunk would have."""
+        ...
+
+    def chunks(self, places: IntArray, sizes: IntArray) -> Chunks:
+        """The step that is due, of places [N] that differ; of `sizes` [N] rows at most, from `least` on. Nothing has
+        happened before `take`: it may be asked again, for others and other sizes."""
+        ...
+
+    def take(self, chunks: Chunks, tokens: IntArray, confidence: FloatArray, entropy: FloatArray) -> Taken:
+        """The outcome of the step asked for last: for its reads [M] what was drawn, how likely that is, and the entropy
+        in nats, both of the distribution at temperature 1. A reply that ended is to be dropped."""
+        ...

@@ -1,0 +1,108 @@
+"""NextTokens: replies that are written a token at a time, all in arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ramet.denoise.asked import Asked, grown
+from ramet.denoise.live import Beginning, Chunks, Taken
+from ramet.denoise.noise import uniforms
+from ramet.denoise.unmask import Unmasking
+from ramet.denoise.unmaskings import Unmaskings
+from ramet.tree import FloatArray, IntArray
+
+_RUN = 64  # positions whose numbers are drawn at once
+_LEAST = np.finfo(np.float32).tiny  # what a logarithm is taken of
+
+
+class NextTokens:
+    """Of each reply the last known token is the one row that is run: it is kept, and what is drawn for it is known at
+    once."""
+
+    least, exact = 1, True
+
+    def __init__(self) -> None:
+        self._asked, self._unmaskings = Asked(), Unmaskings()
+        self._tokens, self._group = np.zeros((2, 0), np.int32)
+        self._logprobs = np.zeros(0, np.float32)
+        self._uniforms = np.zeros((0, _RUN), np.float32)  # of positions that begin at a multiple of _RUN
+        self._runs = np.zeros(0, np.int32)  # which multiple; -1: none
+
+    @property
+    def groups(self) -> list[Unmasking]:
+        return self._unmaskings.groups
+
+    def add(self, beginning: Beginning) -> int:
+        assert beginning.known.tolist() == [True]
+        assert beginning.told == beginning.start + 1
+        place = self._asked.add(beginning)
+        more = len(self._asked) - len(self._tokens)
+        if more:
+            for name in ("_tokens", "_group", "_logprobs", "_uniforms", "_runs"):
+                setattr(self, name, grown(getattr(self, name), more))
+        self._tokens[place], self._runs[place] = beginning.tokens[0], -1
+        self._logprobs[place] = 0 if beginning.logprobs is None else beginning.logprobs[0]
+        self._group[place] = self._unmaskings.number(beginning.unmasking)
+        return place
+
+    def drop(self, place: int) -> None:
+        self._asked.drop(place)
+
+    def beginning(self, place: int) -> Beginning:
+        """Behind all that is known but the last token."""
+        asked, told = self._asked, int(self._asked.told[place])
+        return Beginning(
+            start=told - 1,
+            tokens=self._tokens[place : place + 1].copy(),
+            known=np.ones(1, np.bool_),
+            n_prompt=int(asked.n_prompt[place]),
+            told=told,
+            end=int(asked.end[place]),
+            ends=asked.ends(place),
+            unmasking=self.groups[self._group[place]],
+            draws=asked.draws(place),
+            logprobs=self._logprobs[place : place + 1].copy(),
+        )
+
+    def group(self, places: IntArray) -> IntArray:
+        return self._group[places]
+
+    def uncached(self, places: IntArray) -> IntArray:
+        return np.ones(len(places), np.int32)
+
+    def chunks(self, places: IntArray, sizes: IntArray) -> Chunks:
+        ones = np.ones(len(places), np.int32)
+        return Chunks(
+            places=places,
+            n_rows=ones,
+            n_kept=ones,
+            n_segments=ones,
+            n_reads=ones,
+            lengths=ones,
+            tokens=self._tokens[places],
+            positions=self._asked.told[places] - np.int32(1),
+            reads=np.arange(len(places), dtype=np.int32),
+            sampling=self._asked.sampling(places, self._drawing(places)),
+        )
+
+    def take(self, chunks: Chunks, tokens: IntArray, confidence: FloatArray, entropy: FloatArray) -> Taken:
+        assert len(tokens) == len(confidence) == len(entropy) == len(chunks.places)
+        places = chunks.places
+        logprobs = np.log(np.maximum(confidence, _LEAST))
+        self._tokens[places], self._logprobs[places] = tokens, logprobs
+        asked = self._asked
+        asked.told[places] += 1
+        ended = places[asked.is_end(places, tokens)]
+        asked.end[ended] = asked.told[ended]
+        return Taken(chunks.n_reads, tokens.astype(np.int32), logprobs, asked.finish(places, tokens))
+
+    def _drawing(self, places: IntArray) -> FloatArray:
+        """[N] what replies draw their next tokens by: numbers of the positions, many of them at once."""
+        at = self._asked.told[places]
+        is_hot = self._asked.temperatures[places] > 0
+        due = places[is_hot & (self._runs[places] != at // _RUN)]
+        if len(due):
+            self._runs[due] = self._asked.told[due] // _RUN
+            steps = np.zeros(len(due), np.int32)
+            self._uniforms[due] = uniforms(self._asked.keys[due], self._runs[due], steps, _RUN)
+        return np.where(is_hot, self._uniforms[places, at % _RUN], np.float32(0))

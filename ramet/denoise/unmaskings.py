@@ -1,0 +1,57 @@
+"""Unmaskings: those of live replies, and which rows of a step of all of them keep what was drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ramet.denoise.ragged import Places, before, owners
+from ramet.denoise.unmask import Unmasking
+from ramet.tree import BoolArray, FloatArray, IntArray
+
+
+class Unmaskings:
+    """Each once, in the order in which they were first asked for: `groups`."""
+
+    def __init__(self) -> None:
+        self.groups: list[Unmasking] = []
+        self._numbers: dict[Unmasking, int] = {}
+        self._thresholds = np.zeros(0, np.float32)  # [G]
+        self._is_plain = np.zeros(0, np.bool_)  # [G] by the threshold alone, or the surest
+
+    def number(self, unmasking: Unmasking) -> int:
+        """Of its group."""
+        if unmasking not in self._numbers:
+            self._numbers[unmasking] = len(self.groups)
+            self.groups.append(unmasking)
+            plain = unmasking.strategy == "low_confidence_dynamic" and unmasking.quota(0) == 1
+            self._thresholds = np.append(self._thresholds, np.float32(unmasking.threshold))
+            self._is_plain = np.append(self._is_plain, plain)
+        return self._numbers[unmasking]
+
+    def settle(
+        self, groups: IntArray, steps: IntArray, n_reads: IntArray, confidence: FloatArray, entropy: FloatArray
+    ) -> tuple[BoolArray, BoolArray]:
+        """[M] which of the masked rows pass, and which are accepted: of N replies [N] n_reads each, in order. `steps`
+        [N] are the numbers of their blocks' steps."""
+        owner = owners(n_reads)
+        passed = confidence > self._thresholds[groups][owner]
+        none = np.bincount(owner[passed], minlength=len(groups)) == 0
+        accepted = passed | surest(confidence, owner, none)
+        starts = before(n_reads)
+        for i in np.flatnonzero(~self._is_plain[groups] & (n_reads > 0)).tolist():
+            of = slice(starts[i], starts[i] + n_reads[i])
+            unmasking = self.groups[groups[i]]
+            passed[of] = unmasking.passed(confidence[of], entropy[of], int(steps[i]))
+            accepted[of] = unmasking.accepted(passed[of], confidence[of], entropy[of])
+        return passed, accepted
+
+
+def surest(confidence: FloatArray, owner: Places, which: BoolArray) -> BoolArray:
+    """[M] the surest row of each of those replies [N], of equal ones the leftmost; owner [M] ascends."""
+    found = np.zeros(len(confidence), np.bool_)
+    rows = np.flatnonzero(which[owner])
+    rows = rows[np.lexsort((-confidence[rows], owner[rows]))]
+    first = np.ones(len(rows), np.bool_)
+    first[1:] = owner[rows[1:]] != owner[rows[:-1]]
+    found[rows[first]] = True
+    return found

@@ -1,0 +1,64 @@
+"""Rehearsal: rounds of replies that nobody asked for, to see how long rounds take."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from ramet.cache.pages import Pages
+from ramet.denoise.live import Chunks
+from ramet.engine.replies import Step, laid_out
+from ramet.engine.runner import Runner
+from ramet.engine.scheduler import Batch
+from ramet.tree import IntArray, Sampling
+
+_CONTEXT = 512  # rows in pages that each reply sees
+
+
+class Rehearsal:
+    """Of a runner whose pages hold nothing yet: what is in them is overwritten."""
+
+    def __init__(self, runner: Runner, pages: Pages, mask: int, n_context: int = _CONTEXT) -> None:
+        self._runner, self._pages, self._mask = runner, pages, mask
+        longest = runner.model.shape.max_positions // 2
+        self._n_context = min(n_context, longest, (pages.n_pages - 1) * pages.page_size)
+
+    def __call__(self, n_replies: int, n_rows: int) -> float:
+        """Seconds from a round of so many replies, with so many rows each, to its results on the host. Half of the rows
+        are masked."""
+        batch, n_kept = Batch(), n_rows // 2
+        chunks = _chunks(n_replies, n_rows, n_kept, self._n_context)
+        n_pages = -(-self._n_context // self._pages.page_size)
+        units = laid_out(
+            chunks, _full(n_replies, self._n_context), _full(n_replies, n_pages),
+            _around(n_replies * n_pages, self._pages.n_pages),
+            _around(n_replies * n_kept, self._pages.n_pages * self._pages.page_size),
+        )  # fmt: skip
+        batch.replies.mask, batch.replies.step = self._mask, Step([], chunks, units, np.zeros(0, np.int32))
+        batch.n_tokens = n_replies * n_rows
+        began = time.perf_counter()
+        self._runner.launch(batch).wait()
+        return time.perf_counter() - began
+
+
+def _chunks(n: int, n_rows: int, n_kept: int, n_context: int) -> Chunks:
+    rows, n_reads = np.arange(n * n_rows, dtype=np.int32), n_rows - n_kept
+    return Chunks(
+        places=np.arange(n, dtype=np.int32), n_rows=_full(n, n_rows), n_kept=_full(n, n_kept), n_segments=_full(n, 1),
+        n_reads=_full(n, n_reads), lengths=_full(n, n_rows), tokens=np.zeros(n * n_rows, np.int32),
+        positions=n_context + rows % n_rows, reads=rows[rows % n_rows >= n_kept],
+        sampling=Sampling(
+            temperatures=np.zeros(n * n_reads, np.float32), uniforms=np.zeros(n * n_reads, np.float32),
+            top_p=np.ones(n * n_reads, np.float32), top_k=np.zeros(n * n_reads, np.int32),
+        ),
+    )  # fmt: skip
+
+
+def _full(n: int, value: int) -> IntArray:
+    return np.full(n, value, np.int32)
+
+
+def _around(n: int, end: int) -> IntArray:
+    """0 1 .. end-1 0 1 .., n of them."""
+    return (np.arange(n) % end).astype(np.int32)

@@ -1,0 +1,454 @@
+"""Replies: which prompts go into pages, and what the live replies run, all of them together. Knows no tensors."""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ramet.cache.pages import Pages
+from ramet.cache.tables import Tables
+from ramet.denoise.commits import Commits
+from ramet.denoise.elastic import ChunkSizes, Demand, Fixed
+from ramet.denoise.live import Chunks, Live
+from ramet.denoise.unmask import Unmasking
+from ramet.engine.reply import Reply
+from ramet.round import Unit, Units
+from ramet.tree import WHOLE, FloatArray, IntArray, Segment, Tree
+
+STATES_A_REPLY = 3  # before a chunk of its prompt and behind it, or before a step and behind it; and one that is kept
+_COUNTS = ("reply_tokens", "reply_steps", "reply_rows", "preemptions", "chunk_rounds", "chunk_sizes")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """What was drawn for the rows that were read [M], on the host: ids, their probabilities, and the entropies in nats,
+    at temperature 1."""
+
+    tokens: IntArray
+    confidence: FloatArray
+    entropy: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoding:
+    """Rows of a reply's prompt in a round. state: the slot that they leave their recurrent state in, -1 for none."""
+
+    reply: Reply
+    unit: Unit
+    state: int = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """A step of live replies: their rows, as a round takes them. states [N]: the slots that they leave their recurrent
+    states in (-1: none)."""
+
+    replies: list[Reply]
+    chunks: Chunks
+    units: Units
+    states: IntArray
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """What a round has of replies. `mask` is an id that they never draw (-1: none)."""
+
+    mask: int = -1
+    encodings: list[Encoding] = field(default_factory=list)
+    step: Step | None = None
+
+    @property
+    def replies(self) -> list[Reply]:
+        return [*(each.reply for each in self.encodings), *(self.step.replies if self.step else [])]
+
+    @property
+    def n_tokens(self) -> int:
+        return sum(each.unit.tree.n_tokens for each in self.encodings) + (
+            len(self.step.units.tokens) if self.step else 0
+        )
+
+
+class Replies:
+    """The replies of an engine: first come, first served, until pages or `max_live` places are taken.
+
+    `block`: rows of a prompt that see each other. `mask`: the id that is never drawn, -1 for none. `grain`: where the
+    chunks of a prompt end, in rows from its start; `min_chunk`: fewer wait for a round that has nothing else. When
+    pages run out, the newest live reply gives up its own, and begins again when another has ended. n_other_states:
+    slots of recurrent states that are left to others.
+    """
+
+    def __init__(
+        self, live: Live, sizes: ChunkSizes, pages: Pages, *, block: int, mask: int, grain: int = 1, min_chunk: int = 1,
+        max_live: int = sys.maxsize, n_other_states: int = 0,
+    ) -> None:  # fmt: skip
+        self.live, self.sizes, self.mask, self.max_live = live, sizes, mask, max_live
+        self.judge: Callable[[Chunks, Drawn], Drawn] = lambda _, drawn: drawn  # what a simulation replaces
+        self.counts = Counter(dict.fromkeys(_COUNTS, 0))
+        self._pages, self._tables = pages, Tables(pages)
+        self.grain = max(grain, block)
+        self._block, self._min_chunk = block, min_chunk
+        self._n_others = n_other_states
+        self._waiting: deque[Reply] = deque()
+        self._begun: list[Reply] = []  # whose prompts are on their way into pages
+        self._lives: dict[int, Reply] = {}  # by place, in the order in which they came
+        self._commits: dict[Unmasking, Commits] = {}
+        self._spare = np.full(0, -1, np.int32)  # [P] slots for the next recurrent state of a live reply
+        self._states = np.full(0, -1, np.int32)  # [P] slots of their present ones
+        self._crowded = False  # pages ran out, and none has ended since
+        self._n_fresh = 0  # live replies that have not run
+        self._turn = 0  # which live reply is the first of a step that has no room for all
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._begun) + len(self._lives)
+
+    @property
+    def n_waiting(self) -> int:
+        """Replies that wait for rows of prompts."""
+        return len(self._waiting) + len(self._begun)
+
+    @property
+    def n_live(self) -> int:
+        return len(self._lives)
+
+    @property
+    def n_pages(self) -> int:
+        """Pages that replies hold."""
+        return sum(len(each.path.pages) for each in (*self._begun, *self._lives.values()))
+
+    @property
+    def n_states(self) -> int:
+        """Slots of recurrent states that replies hold, or may need."""
+        return STATES_A_REPLY * (len(self._begun) + len(self._lives)) if self._pages.recurrent else 0
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that the live replies would run at most."""
+        return int(self.live.uncached(self._places()).sum()) if self._lives else 0
+
+    @property
+    def alone(self) -> Reply | None:
+        """One that is to share no round."""
+        return next((each for each in (*self._lives.values(), *self._begun, *self._waiting) if each.alone), None)
+
+    def add(self, reply: Reply) -> None:
+        """Behind those that wait."""
+        self._key(reply)
+        self._waiting.append(reply)
+
+    def encode(self, part: Part, room: int) -> None:
+        """Bring rows of prompts into a round, `room` at most, and let begin what can."""
+        alone = self.alone
+        for reply in list(self._begun):
+            if alone in (None, reply):
+                room -= self._advance(part, reply, room)
+        for reply in list(self._waiting):
+            if alone not in (None, reply):
+                continue
+            if room < 1 or len(self._begun) + len(self._lives) >= self.max_live or (self._crowded and self._lives):
+                return
+            if self._awaits(reply):
+                continue
+            if not self._begin(reply):
+                return
+            room -= self._advance(part, reply, room)
+
+    def step(self, part: Part, room: int, n_other: int) -> None:
+        """Bring the rows of the live replies into a round, `room` at most; n_other rows are in it besides."""
+        alone = self.alone
+        while self._lives and part.step is None:
+            if alone is not None and alone.place < 0:
+                if part.encodings:
+                    return
+                alone = None  # it waits for pages that others hold
+            places = self._turned() if alone is None else np.array([alone.place], np.int32)
+            places, sizes = self._sized(places, room, n_other)
+            if not len(places):
+                return
+            chunks = self.live.chunks(places, sizes)
+            slots = self._tables.extend(places, chunks.n_kept)
+            if slots is None:
+                self._give_up()
+                continue
+            part.mask, part.step = self.mask, self._made(places, chunks, slots)
+
+    def commit(self, part: Part, drawn: Drawn | None) -> list[Reply]:
+        """Take the results of a round in; returns the replies that have ended."""
+        for each in part.encodings:
+            self._encoded(each)
+        if part.step is None:
+            return []
+        assert drawn is not None
+        step, chunks = part.step, part.step.chunks
+        self._n_fresh = 0
+        self._tables.advance(chunks.places, chunks.n_kept)
+        if self._pages.recurrent:
+            self._spare[chunks.places], self._states[chunks.places] = self._states[chunks.places], step.states
+            for place in chunks.places[self._spare[chunks.places] < 0].tolist():  # began without a state
+                self._spare[place] = self._taken_state()
+        drawn = self.judge(chunks, drawn)
+        taken = self.live.take(chunks, drawn.tokens, drawn.confidence, drawn.entropy)
+        for group, passed in taken.passed.items():
+            self._estimator(group).observe(passed)
+        for reply, n in zip(step.replies, chunks.n_rows.tolist(), strict=True):
+            reply.n_steps += 1
+            reply.n_rows += n
+            reply.alone = False
+        self.counts.update(reply_tokens=len(taken.tokens), reply_steps=len(step.replies), reply_rows=len(chunks.tokens))
+        tokens, logprobs, ends = taken.tokens.tolist(), taken.logprobs.tolist(), np.cumsum(taken.n_told)
+        ended = []
+        for i in np.flatnonzero((taken.n_told > 0) | (taken.finish > 0)).tolist():
+            reply, end = step.replies[i], int(ends[i])
+            begin = end - int(taken.n_told[i])
+            reply.take(tokens[begin:end], logprobs[begin:end], int(taken.finish[i]))
+            if reply.finish is not None:
+                self._leave(reply)
+                ended.append(reply)
+        return ended
+
+    def restart(self, part: Part) -> None:
+        """After a round that failed: what it had of replies is run again, each alone."""
+        for each in part.encodings:
+            self._pages.drop_state(each.state) if each.state >= 0 else None
+            self._begun.remove(each.reply)
+            self._wait(each.reply)
+        for reply in part.replies:
+            reply.alone = True
+
+    def drop(self, replies: Sequence[Reply]) -> None:
+        """End replies, with what they hold; none of a round under way."""
+        for reply in replies:
+            if reply.place >= 0:
+                self._release(reply)
+            elif reply in self._begun:
+                self._begun.remove(reply)
+                self._pages.release(reply.path)
+            else:
+                self._waiting.remove(reply)
+
+    def cancelled(self, aloft: Sequence[Part]) -> list[Reply]:
+        """Remove and return those whose callers have gone, those of rounds under way excepted."""
+        flying = {reply for part in aloft for reply in part.replies}
+        gone = [reply for reply in self if reply.future.cancelled() and reply not in flying]
+        self.drop(gone)
+        return gone
+
+    def abandon(self) -> list[Reply]:
+        """Remove and return all; no round is under way."""
+        replies = list(self)
+        self.drop(replies)
+        return replies
+
+    def __iter__(self) -> Iterator[Reply]:
+        yield from (*self._waiting, *self._begun, *self._lives.values())
+
+    def stats(self) -> dict[str, float]:
+        """Counters, and how many replies are live and wait."""
+        counts = {f"{name}_total": float(n) for name, n in self.counts.items() if not name.startswith("chunk")}
+        mean = self.counts["chunk_sizes"] / max(1, self.counts["chunk_rounds"])
+        return {**counts, "replies_live": float(self.n_live), "replies_waiting": self.n_waiting, "chunk_size": mean}
+
+    def _key(self, reply: Reply) -> None:
+        start = reply.beginning.start
+        salt = reply.salt if self._block == 1 else f"{reply.salt}\0block {self._block}"
+        reply.keys = self._pages.keys(reply.known(start), salt)
+
+    def _awaits(self, reply: Reply) -> bool:
+        """Whether the prompt of another, which is on its way, begins like this one, for longer than what is kept."""
+        for other in self._begun:
+            n = bisect_left(
+                range(min(len(reply.keys), len(other.keys))), True, key=lambda i: reply.keys[i] != other.keys[i]
+            )
+            if n * self._pages.page_size >= self._min_chunk and reply.keys[n - 1] not in self._pages:
+                return True
+        return False
+
+    def _begin(self, reply: Reply) -> bool:
+        """With what the index holds of its prompt. False where there are no slots for its states."""
+        if self.n_states and self.n_states + STATES_A_REPLY + self._n_others > self._pages.n_states:
+            return False
+        reply.path = self._pages.match(reply.keys)
+        if reply.n_cached is None:
+            reply.n_cached = reply.path.length
+        self._waiting.remove(reply)
+        self._begun.append(reply)
+        return True
+
+    def _advance(self, part: Part, reply: Reply, room: int) -> int:
+        """Bring what fits of its prompt in; how many rows that are. One whose prompt is in pages becomes live."""
+        start, path = reply.beginning.start, reply.path
+        if path.length == start:
+            self._become_live(reply)
+            return 0
+        n = min(start - path.length, room)
+        if path.length + n < start:
+            n = max(0, (path.length + n) // self.grain * self.grain - path.length)
+        if n < (min(self._min_chunk, start - path.length) if part.encodings else 1):
+            return 0
+        state = self._pages.take_state() if self._pages.recurrent else -1
+        found = None if state is None else self._pages.extend(path, n)
+        if state is None or found is None:
+            if state is not None and state >= 0:
+                self._pages.drop_state(state)
+            return 0
+        slots, copy = found
+        assert copy is None, "a page that others hold is full"
+        part.encodings.append(self._encoding(reply, slots, -1 if state is None else state))
+        return n
+
+    def _encoding(self, reply: Reply, slots: IntArray, state: int) -> Encoding:
+        """The rows of a reply's prompt that go to these slots."""
+        path, n = reply.path, len(slots)
+        n_context = path.length - n
+        tree = Tree.of([Segment(reply.known(path.length)[n_context:], block=self._block)])
+        held = np.array(path.pages[: -(-n_context // self._pages.page_size)], np.int32)
+        leaves = np.array([(n - 1, state)] if state >= 0 else [], np.int32).reshape(-1, 2)
+        came = path.state if n_context else -1
+        return Encoding(
+            reply, Unit(tree, held, n_context, slots, continues=n_context > 0, state=came, leaves=leaves), state
+        )
+
+    def _encoded(self, each: Encoding) -> None:
+        reply, path = each.reply, each.reply.path
+        reply.alone = False
+        states = []
+        if each.state >= 0:
+            self._pages.drop_state(path.state) if path.state >= 0 else None
+            path.state = each.state
+            states = [(path.length, each.state)]
+        self._pages.keep(reply.keys[: path.length // self._pages.page_size], path, states)
+        if path.length == reply.beginning.start:
+            self._become_live(reply)
+
+    def _become_live(self, reply: Reply) -> None:
+        self._begun.remove(reply)
+        place = reply.place = self.live.add(reply.beginning)
+        self._n_fresh += 1
+        self._tables.add(place, reply.path)
+        self._lives[place] = reply
+        if self._pages.recurrent:
+            self._take_states(reply, place)
+
+    def _take_states(self, reply: Reply, place: int) -> None:
+        """A live reply has two slots: of its present state, and of the next."""
+        while len(self._states) <= place:
+            self._states, self._spare = (np.append(each, np.int32(-1)) for each in (self._states, self._spare))
+        self._states[place], self._spare[place] = reply.path.state, self._taken_state()
+
+    def _taken_state(self) -> int:
+        slot = self._pages.take_state()
+        assert slot is not None, "a reply begins when there are slots for its states"
+        return slot
+
+    def _places(self) -> IntArray:
+        return np.fromiter(self._lives, np.int32, len(self._lives))
+
+    def _turned(self) -> IntArray:
+        return np.roll(self._places(), -(self._turn % len(self._lives)))
+
+    def _sized(self, places: IntArray, room: int, n_other: int) -> tuple[IntArray, IntArray]:
+        """Those of the live replies that there is room for, and the largest chunk of each."""
+        uncached = self.live.uncached(places)
+        fits = uncached[0] <= room
+        room -= self._n_fresh * self._block  # the end of a prompt comes on top of a reply's first chunk
+        size = self._chosen(places, uncached, n_other)
+        if not isinstance(self.sizes, Fixed):
+            size = min(size, max(room, 0) // len(places))
+        size = max(self.live.least, size)
+        own = [self._lives[place].chunk_size for place in places.tolist()]
+        sizes = np.array([size if each is None else max(self.live.least, each) for each in own], np.int32)
+        n = max(int(fits), int(np.searchsorted(np.cumsum(np.minimum(uncached, sizes)), room, side="right")))
+        self._turn = self._turn + n if n < len(places) else 0
+        self.counts.update(chunk_rounds=1, chunk_sizes=size)
+        return places[:n], sizes[:n]
+
+    def _chosen(self, places: IntArray, uncached: IntArray, n_other: int) -> int:
+        groups = self.live.group(places)
+        demands = []
+        for group in np.unique(groups).tolist():
+            found = self._estimator(group)
+            demands.append(Demand(uncached[groups == group], found.rates() if found.is_warm else None))
+        return self.sizes.choose(demands, n_other)
+
+    def _estimator(self, group: int) -> Commits:
+        """Of those whose thresholds differ by less than a hundredth there is one."""
+        own = self.live.groups[group]
+        return self._commits.setdefault(replace(own, threshold=round(own.threshold, 2)), Commits(max(2, self._block)))
+
+    def _made(self, places: IntArray, chunks: Chunks, slots: IntArray) -> Step:
+        recurrent = self._pages.recurrent
+        begun, states = (self._states[places], self._spare[places]) if recurrent else (None, np.zeros(0, np.int32))
+        units = laid_out(chunks, *self._tables.context(places), slots, begun, states)
+        return Step([self._lives[place] for place in places.tolist()], chunks, units, states)
+
+    def _give_up(self) -> None:
+        """The newest live reply waits again, with what is known of it."""
+        reply = self._lives[next(reversed(self._lives))]
+        reply.beginning = self.live.beginning(reply.place)
+        self._release(reply)
+        self._wait(reply)
+        self._crowded = True
+        self.counts.update(preemptions=1)
+
+    def _wait(self, reply: Reply) -> None:
+        """Before all others, since it came before them. Gives up its pages."""
+        self._pages.release(reply.path)
+        self._key(reply)
+        self._waiting.appendleft(reply)
+
+    def _leave(self, reply: Reply) -> None:
+        """A reply that has ended. Rows that are as in a pass over all of its tokens are kept for others."""
+        if self.live.exact and reply.keys:
+            n = int(self._tables.n_rows[reply.place])
+            path = self._tables.path(reply.place)
+            salt = reply.salt if self._block == 1 else f"{reply.salt}\0block {self._block}"
+            keys = self._pages.keys(reply.known(n), salt)
+            if not self._pages.recurrent:
+                path.length = n
+                self._pages.keep(keys, path)
+        self._release(reply)
+
+    def _release(self, reply: Reply) -> None:
+        """Of a live reply what it holds."""
+        self.live.drop(reply.place)
+        path = self._tables.drop(reply.place)
+        if self._pages.recurrent:
+            self._pages.drop_state(int(self._spare[reply.place]))
+            path.state = int(self._states[reply.place])
+        del self._lives[reply.place]
+        reply.place, self._crowded = -1, False
+        self._pages.release(path)
+
+
+def laid_out(
+    chunks: Chunks, n_context: IntArray, n_pages: IntArray, pages: IntArray, slots: IntArray,
+    begun: IntArray | None = None, states: IntArray | None = None,
+) -> Units:  # fmt: skip
+    """Chunks as units: each follows its context, and its first rows go to `slots`. begun, states: slots of the
+    recurrent states that each begins from and leaves behind its last row."""
+    n, n_segments = len(chunks.places), chunks.n_segments
+    first = np.cumsum(n_segments) - n_segments  # each unit's first segment
+    parents = np.full(len(chunks.lengths), -1, np.int32)
+    parents[first[n_segments > 1] + 1] = 0
+    starts = np.cumsum(chunks.lengths) - chunks.lengths
+    segment = np.searchsorted(starts, chunks.reads, side="right") - 1
+    unit_of = np.repeat(np.arange(n), n_segments)
+    leaves = np.zeros((0, 2), np.int32)
+    if begun is not None and states is not None:
+        leaves = np.stack([chunks.n_rows - 1, states], 1).astype(np.int32)
+    counts = np.zeros((n, 11), np.int32)
+    counts[:, 0], counts[:, 1], counts[:, 2] = chunks.n_rows, n_segments, chunks.n_reads
+    counts[:, 4], counts[:, 5], counts[:, 6], counts[:, 7] = n_pages, 1, chunks.n_kept, begun is not None
+    counts[:, 8], counts[:, 10] = n_context, -1 if begun is None else begun
+    return Units(
+        counts=counts, tokens=chunks.tokens, positions=chunks.positions, lengths=chunks.lengths, parents=parents,
+        blocks=np.full(len(parents), WHOLE, np.int32),
+        read_segments=(segment - first[unit_of[segment]]).astype(np.int32),
+        read_rows=(chunks.reads - starts[segment]).astype(np.int32), normalize=np.zeros(len(segment), np.int32),
+        columns=np.zeros(0, np.int32), widths=np.zeros(len(segment), np.int32), pages=pages,
+        forks=np.zeros(n, np.int32), slots=slots, leaves=leaves.ravel(),
+    )  # fmt: skip

@@ -1,0 +1,209 @@
+"""Replies beside each other, beside decisions, and where pages, rounds or callers fail."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import block_models
+import pytest
+from answers import assert_close
+from test_replies_exact import BLOCK, N_TOKENS, asked, loaded, prompts
+from tiny_engine import tiny_engine
+
+from ramet.engine import Engine
+from ramet.engine.runner import Runner
+from ramet.errors import EngineFault, InvalidRequest, RequestTooLong
+from ramet.generation import Generation, GenerationRequest
+from ramet.request import DecisionRequest
+
+ASKED = DecisionRequest.parse(
+    {"state": "it broke", "questions": {"a": {"type": "noul", "instructions": "Is it broken?"}}}
+)
+
+
+def assert_idle(engine: Engine) -> None:
+    """Nothing is held but by the index."""
+    for _ in range(200):
+        stats = engine.stats()
+        if not (stats["open_requests"] or stats["replies_live"] or stats["replies_waiting"]):
+            break
+        time.sleep(0.01)
+    assert stats["replies_live"] == stats["replies_waiting"] == 0
+    assert stats["pages_free"] + stats["pages_indexed"] == stats["pages"]
+
+
+def together(engine: Engine, requests: list[GenerationRequest]) -> list[Generation]:
+    with ThreadPoolExecutor(len(requests)) as pool:
+        return list(pool.map(engine.writer.generate, requests))
+
+
+@pytest.mark.parametrize("name", ["sdar", "qwen3", "qwen3_5"])
+def test_when_pages_run_out_the_newest_waits_and_goes_on(name: str) -> None:
+    source = block_models.saved(name)[0] if name == "sdar" else None
+    size = 2**16 if name == "sdar" else 2**18 if name == "qwen3_5" else 2**16
+    given = {"chunk_size": "4", "block_size": BLOCK} if name == "sdar" else {}
+    with tiny_engine(name, source, cache_bytes=size, **given) as engine:
+        n = int(engine.stats()["pages"]) * engine._cache.pages.page_size // 4
+        requests = [asked(p, max_tokens=n, temperature=0.0, ignore_eos=True) for p in prompts(engine, [9] * 6)]
+        if name != "sdar":
+            requests = [GenerationRequest(r.prompt, n, temperature=0.0, ignore_eos=True) for r in requests]
+        found = together(engine, requests)
+        assert [len(reply.tokens) for reply in found] == [n] * 6
+        assert engine.stats()["preemptions_total"] > 0 or name == "qwen3_5"
+        assert_idle(engine)
+        if name != "sdar":  # whose rows are computed with other masks beside them when it goes on
+            assert [engine.writer.generate(each).tokens for each in requests] == [each.tokens for each in found]
+
+
+def test_decisions_share_rounds_with_replies() -> None:
+    with loaded(chunk_size="4") as engine:
+        alone = engine.decide(ASKED)
+        begun = threading.Event()
+        launch = engine._runner.launch
+
+        def noticed(batch: Any) -> Any:
+            begun.set()
+            if batch.replies.step is not None and batch.units:
+                shared.append(len(batch.replies.step.replies))
+            return launch(batch)
+
+        shared: list[int] = []
+        engine._runner.launch = noticed  # type: ignore[method-assign]
+        requests = [asked(p, max_tokens=200, ignore_eos=True) for p in prompts(engine, [9] * 4)]
+        with ThreadPoolExecutor(5) as pool:
+            replies = [pool.submit(engine.writer.generate, each) for each in requests]
+            begun.wait()
+            time.sleep(0.05)
+            beside = engine.decide(ASKED)
+            assert all(len(reply.result().tokens) == 200 for reply in replies)
+        assert max(shared, default=0) > 0
+        assert_close(beside.answers, alone.answers)
+
+
+def test_who_leaves_in_the_middle_of_a_block_leaves_nothing_behind() -> None:
+    async def one(engine: Engine, request: GenerationRequest, n_pieces: int) -> None:
+        async with aclosing(engine.writer.stream(request)) as pieces:
+            async for _ in pieces:
+                n_pieces -= 1
+                if not n_pieces:
+                    return
+
+    async def all_of(engine: Engine) -> None:
+        requests = [asked(p, max_tokens=300, ignore_eos=True) for p in prompts(engine, [9, 20, 31, 5])]
+        await asyncio.gather(*(one(engine, each, n) for n, each in enumerate(requests, 1)))
+
+    with loaded(chunk_size="3") as engine:
+        asyncio.run(all_of(engine))
+        assert_idle(engine)
+        assert engine.stats()["cancelled_total"] == 4
+
+
+def test_pieces_are_the_whole_reply_step_by_step() -> None:
+    async def streamed(engine: Engine, request: GenerationRequest) -> list[Any]:
+        return [piece async for piece in engine.writer.stream(request)]
+
+    with loaded(chunk_size="3") as engine:
+        (prompt,) = prompts(engine, [13])
+        whole = engine.writer.generate(asked(prompt))
+        pieces = asyncio.run(streamed(engine, asked(prompt)))
+        assert tuple(position for piece in pieces for position in piece.positions) == whole.positions
+        assert sum(piece.n_steps for piece in pieces) == whole.n_steps
+        assert sum(piece.n_rows for piece in pieces) == whole.n_rows
+        assert [piece.finish for piece in pieces[:-1]] == [None] * (len(pieces) - 1)
+        assert len(pieces) > N_TOKENS // BLOCK  # in the midst of blocks, not at their ends alone
+
+
+@pytest.mark.parametrize("culprit", [None, 1])
+def test_a_failed_round_loses_nobody_but_the_one_that_fails_alone(culprit: int | None) -> None:
+    with loaded(chunk_size="4") as engine:
+        given = prompts(engine, [9, 20, 31, 5])
+        expected = [engine.writer.generate(asked(p)).tokens for p in given]
+        engine._cache.pages.clear()
+        launch, failures = Runner.launch, []
+
+        def failing(self: Runner, batch: Any) -> Any:
+            step = batch.replies.step
+            replies = [] if step is None else step.replies
+            bad = culprit is not None and any(len(r.prompt) == len(given[culprit]) for r in replies)
+            if bad or (len(replies) > 1 and not failures):
+                failures.append(len(replies))
+                raise RuntimeError("no")
+            return launch(self, batch)
+
+        engine._runner.launch = failing.__get__(engine._runner)  # type: ignore[method-assign]
+
+        def outcome(prompt: list[int]) -> Any:
+            try:
+                return engine.writer.generate(asked(prompt)).tokens
+            except EngineFault as fault:
+                return fault
+
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(outcome, given))
+        assert failures
+        for i, tokens in enumerate(found):
+            if i == culprit:
+                assert isinstance(tokens, EngineFault)
+            else:
+                assert tokens == expected[i]
+        assert_idle(engine)
+
+
+@pytest.mark.parametrize("how", [{"chunk_size": "4"}, {"mode": "block"}])
+@pytest.mark.parametrize("place", [0, BLOCK - 1, 3])
+def test_an_ending_id_anywhere_in_a_block_is_the_last(place: int, how: dict[str, Any]) -> None:
+    def replied(source: Path, **more: Any) -> Generation:
+        with tiny_engine("sdar", source, block_size=BLOCK, **how) as engine:
+            (prompt,) = prompts(engine, [BLOCK])
+            found = engine.writer.generate(asked(prompt, max_tokens=8 * BLOCK, **more))
+            assert_idle(engine)
+            return found
+
+    tokens = replied(block_models.saved("sdar")[0], ignore_eos=True).tokens
+    at = next(i for i in range(place, 8 * BLOCK, BLOCK) if tokens[i] not in tokens[:i])
+    found = replied(block_models.saved("sdar", eos_token_id=tokens[at])[0])
+    assert (found.finish, found.tokens) == ("stop", tokens[: at + 1])
+
+
+def test_sizes_that_follow_what_rounds_take(tmp_path: Path) -> None:
+    with loaded(chunk_size="auto", latency_cache=tmp_path) as engine:
+        assert engine.latency is not None
+        assert "latency" in engine.describe()
+        found = together(engine, [asked(p, max_tokens=40) for p in prompts(engine, [9] * 8)])
+        assert all(reply.finish for reply in found)
+        assert 2 <= engine.stats()["chunk_size"] <= BLOCK
+    with loaded(chunk_size="auto", chunk_tiers="1:8,4:2") as engine:
+        assert together(engine, [asked(p) for p in prompts(engine, [9] * 8)])
+
+
+def test_what_cannot_be_is_refused_before_any_work() -> None:
+    with loaded(max_model_len=64) as engine:
+        for request, field in [
+            (asked([]), "prompt"),
+            (asked([10**6]), "prompt"),
+            (asked([1], n_best=3), "logprobs"),
+            (asked([1], pinned=(1,)), "pinned"),
+            (asked([1], chunk_size=9), "chunk_size"),
+            (asked([1], confidence_threshold=2.0), "confidence_threshold"),
+            (asked([1], denoising_steps=9), "denoising_steps"),
+        ]:
+            with pytest.raises(InvalidRequest) as caught:
+                engine.writer.generate(request)
+            assert caught.value.field == field
+        for request in (asked([1] * 65), asked([1] * 60, max_tokens=5)):
+            with pytest.raises(RequestTooLong):
+                engine.writer.generate(request)
+        assert len(engine.writer.generate(asked([1] * 60, max_tokens=None, ignore_eos=True)).tokens) == 4
+        assert engine.stats()["rounds_total"] > 0
+    for settings, field in [({"chunk_size": "9"}, "chunk_size"), ({"max_round_tokens": 31}, "max_round_tokens")]:
+        with pytest.raises(InvalidRequest) as caught:
+            loaded(**settings)
+        assert caught.value.field == field
+    with pytest.raises(InvalidRequest, match="no blocks of masks"):
+        tiny_engine("qwen3", mode="block")

@@ -1,0 +1,123 @@
+"""Replies of models that fill in masks, through the engine, against a plain loop over a plain model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import block_models
+import numpy as np
+import pytest
+from replies_oracle import Told, decode
+from tiny_engine import tiny_engine
+
+from ramet.denoise.unmask import Unmasking
+from ramet.engine import Engine
+from ramet.generation import Generation, GenerationRequest
+
+BLOCK, N_TOKENS = 8, 21
+LENGTHS = (1, 7, 8, 17)
+SURE = 0.15  # of random weights some rows are that sure, most are not
+
+
+def loaded(name: str = "sdar", **settings: Any) -> Engine:
+    source, _ = block_models.saved(name)
+    return tiny_engine(name, source, **{"block_size": BLOCK, "chunk_size": str(BLOCK)} | settings)
+
+
+def prompts(engine: Engine, lengths: Sequence[int], seed: int = 5) -> list[list[int]]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, engine.shape.vocab_size, n).tolist() for n in lengths]
+
+
+def asked(prompt: Sequence[int], **how: Any) -> GenerationRequest:
+    return GenerationRequest(tuple(prompt), **{"max_tokens": N_TOKENS, "confidence_threshold": SURE} | how)
+
+
+def wanted(
+    engine: Engine, name: str, prompt: Sequence[int], *, unmasking: dict[str, Any] | None = None, **how: Any
+) -> Told:
+    masking = engine.masking
+    assert masking is not None
+    _, model = block_models.saved(name)
+    settle = Unmasking(block=BLOCK, **{"threshold": SURE} | (unmasking or {}))
+    given = {"block": BLOCK, "mask": masking.mask, "sizes": [BLOCK], "max_tokens": N_TOKENS, "eos": masking.eos}
+    return decode(model, prompt, unmasking=settle, **given | how)
+
+
+def assert_same(found: Generation, told: Told) -> None:
+    assert (found.tokens, found.finish, found.n_steps) == (told.tokens, told.finish, told.n_steps)
+
+
+@pytest.mark.parametrize("name", sorted(block_models.RAW))
+def test_whole_blocks_after_prompts_of_every_length(name: str) -> None:
+    with loaded(name, mode="block", chunk_size="auto") as engine:
+        for prompt in prompts(engine, LENGTHS):
+            assert_same(engine.writer.generate(asked(prompt)), wanted(engine, name, prompt, mode="block"))
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 8])
+@pytest.mark.parametrize("name", sorted(block_models.RAW))
+def test_chunks_of_every_size(name: str, size: int) -> None:
+    with loaded(name, chunk_size=str(size)) as engine:
+        for prompt in prompts(engine, (3, 17), seed=size):
+            assert_same(engine.writer.generate(asked(prompt)), wanted(engine, name, prompt, sizes=[size]))
+
+
+def test_largest_chunks_that_run_ahead() -> None:
+    with loaded(ahead=True) as engine:
+        for prompt in prompts(engine, (3, 16, 21)):
+            assert_same(engine.writer.generate(asked(prompt)), wanted(engine, "sdar", prompt, ahead=True))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"strategy": "low_confidence_static", "steps": 3},
+        {"strategy": "sequential", "steps": 4},
+        {"strategy": "entropy_bounded", "entropy_bound": 3.0},
+        {"strategy": "low_confidence_dynamic", "steps": 2},
+    ],
+)
+def test_every_strategy(how: dict[str, Any]) -> None:
+    fields = {"strategy": "unmasking_strategy", "steps": "denoising_steps", "entropy_bound": "entropy_bound"}
+    with loaded(chunk_size="5") as engine:
+        for prompt in prompts(engine, (4, 18)):
+            found = engine.writer.generate(asked(prompt, **{fields[name]: value for name, value in how.items()}))
+            assert_same(found, wanted(engine, "sdar", prompt, unmasking=how, sizes=[5]))
+
+
+def test_ids_that_are_drawn_by_a_seed() -> None:
+    with loaded(chunk_size="4") as engine:
+        for seed, prompt in enumerate(prompts(engine, (4, 18, 9))):
+            found = engine.writer.generate(asked(prompt, temperature=0.8, seed=seed))
+            assert_same(found, wanted(engine, "sdar", prompt, sizes=[4], temperature=0.8, seed=seed))
+
+
+@pytest.mark.parametrize("max_round_tokens", [32, 4096])
+def test_many_at_once_are_as_each_alone(max_round_tokens: int) -> None:
+    with loaded(chunk_size="5", max_round_tokens=max_round_tokens) as engine:
+        given = prompts(engine, (3, 30, 9, 16, 41, 1, 24, 12))
+        with ThreadPoolExecutor(len(given)) as pool:
+            found = list(pool.map(lambda prompt: engine.writer.generate(asked(prompt)), given))
+        for prompt, reply in zip(given, found, strict=True):
+            assert_same(reply, wanted(engine, "sdar", prompt, sizes=[5]))
+
+
+def test_a_prompt_may_hold_the_mask() -> None:
+    with loaded(chunk_size="4") as engine:
+        assert engine.masking is not None
+        prompt = [engine.masking.mask] * 11
+        found = engine.writer.generate(asked(prompt))
+        assert engine.masking.mask not in found.tokens
+        assert_same(found, wanted(engine, "sdar", prompt, sizes=[4]))
+
+
+def test_what_was_kept_of_a_prompt_changes_nothing() -> None:
+    with loaded(chunk_size="4") as engine:
+        (prompt,) = prompts(engine, (70,))
+        first, second = (engine.writer.generate(asked(prompt)) for _ in range(2))
+        assert (first.n_cached, second.n_cached) == (0, 64)
+        assert first.tokens == second.tokens
+        assert_same(first, wanted(engine, "sdar", prompt, sizes=[4]))

@@ -1,0 +1,272 @@
+"""Data: generated conversations, masked and packed into rows of one length.
+
+Block diffusion learns from two copies of a reply at once: a clean one, which later blocks look back at, and noisy ones,
+whose masked places are to be filled in. A row of a noisy copy sees the clean blocks before its own, and of its own copy
+its own block. Of a block's rows it need not see all: in the elastic decoding that this model is made for, a row whose
+token is known is run once, at a time when others were not known yet, and masks right of a chunk are not run at all.
+So every row has a stage, and sees the rows of its block whose stages are not above its own; of half of the blocks all
+stages are alike, which is the plain way.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from queue import Full
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from ramet.bench.tasks.all import TASKS
+from ramet.bench.tasks.example import Example, examples
+from ramet.tree import IntArray
+from training.vocabulary import END, MASK, START, STOP, SYSTEMS, id_of
+
+BLOCK = 32
+SHARES = {"arithmetic": 0.34, "extraction": 0.18, "rewriting": 0.22, "tickets": 0.14, "decisions": 0.12}
+_CHUNK = 256  # examples that are encoded in one call
+_BEHIND = 9  # the stage of masks that a chunk does not reach
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A conversation's ids, padded to whole blocks; its last reply begins at n_prompt and ends before n_told."""
+
+    tokens: IntArray
+    n_prompt: int
+
+    @property
+    def n_clean(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def first(self) -> int:
+        """Row of the block that the reply begins in."""
+        return self.n_prompt // BLOCK * BLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class Packs:
+    """N rows of T tokens: [N, T] each, and [N, R] of the rows that learn. copies: 0 is clean. documents: -1 is padding.
+    rows: places in T. weights: 0 where there is nothing to learn."""
+
+    tokens: Any
+    positions: Any
+    documents: Any
+    copies: Any
+    stages: Any
+    rows: Any
+    targets: Any
+    weights: Any
+
+    def tensors(self, device: torch.device) -> Packs:
+        found = {}
+        for field in fields(self):
+            tensor = torch.from_numpy(getattr(self, field.name))
+            pinned = tensor.pin_memory() if device.type == "cuda" else tensor
+            found[field.name] = pinned.to(device, non_blocking=True)
+        return Packs(**found)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Of packs: so many rows of so many tokens, of which so many learn."""
+
+    n_rows: int
+    n_tokens: int
+    n_learn: int
+
+
+class Source:
+    """Documents without an end, of all tasks by their shares."""
+
+    def __init__(self, tokenizer: Tokenizer, seed: int, max_tokens: int) -> None:
+        self._tokenizer, self._max_tokens = tokenizer, max_tokens
+        self._rng = random.Random(f"{seed} documents")  # noqa: S311
+        self._tasks = {name: examples(make, self._rng.getrandbits(48), held_out=False) for name, make in TASKS.items()}
+        self._end, self._stop = id_of(tokenizer, END), id_of(tokenizer, STOP)
+
+    def __iter__(self) -> Iterator[Document]:
+        while True:
+            drawn = [self._drawn() for _ in range(_CHUNK)]
+            prompts = self._tokenizer.encode_batch_fast([prompt for prompt, _ in drawn], add_special_tokens=False)
+            replies = self._tokenizer.encode_batch_fast([reply for _, reply in drawn], add_special_tokens=False)
+            for prompt, reply in zip(prompts, replies, strict=True):
+                document = self._document(prompt.ids, reply.ids)
+                if document.n_clean + document.n_clean - document.first <= self._max_tokens:
+                    yield document
+
+    def _drawn(self) -> tuple[str, str]:
+        """At times with a system's message, or behind another question and its answer."""
+        example = self._example()
+        turns = [(other.prompt, other.answer) for other in [self._example()] if self._rng.random() < 0.04]
+        system = self._rng.choice(SYSTEMS) if self._rng.random() < 0.1 else ""
+        return rendered(example.prompt, turns, system), example.answer
+
+    def _example(self) -> Example:
+        (name,) = self._rng.choices(list(SHARES), list(SHARES.values()))
+        return next(self._tasks[name])
+
+    def _document(self, prompt: Sequence[int], reply: Sequence[int]) -> Document:
+        told = [*prompt, *reply, self._stop]
+        return Document(np.array(told + [self._end] * (-len(told) % BLOCK), np.int32), len(prompt))
+
+
+def rendered(content: str, turns: Sequence[tuple[str, str]] = (), system: str = "") -> str:
+    """A conversation up to where the reply begins, as the chat template writes it."""
+    messages = [("system", system)] if system else []
+    for asked, told in turns:
+        messages += [("user", asked), ("assistant", told)]
+    messages.append(("user", content))
+    return "".join(f"{START}{role}\n{text}{STOP}\n" for role, text in messages) + f"{START}assistant\n"
+
+
+class Packer:
+    """Packs of documents, drawn by one generator of random numbers."""
+
+    def __init__(self, tokenizer: Tokenizer, sizes: Sizes, seed: int) -> None:
+        self._sizes, self._noise = sizes, Noise(id_of(tokenizer, MASK), seed)
+        self._documents = iter(Source(tokenizer, seed, sizes.n_tokens))
+        self._waiting: list[Document] = []
+
+    def packs(self) -> Packs:
+        rows = [self._row() for _ in range(self._sizes.n_rows)]
+        tokens, positions, documents, copies, prompts = (np.stack(each) for each in zip(*rows, strict=True))
+        noisy, stages, masked = self._noise(tokens, positions, copies, prompts)
+        learn, weights = _chosen(masked, self._sizes.n_learn)
+        return Packs(
+            tokens=noisy, positions=positions, documents=documents, copies=copies, stages=stages, rows=learn,
+            targets=np.take_along_axis(tokens, learn, 1), weights=weights,
+        )  # fmt: skip
+
+    def _row(self) -> list[Any]:
+        """[T] each: tokens, positions, documents, copies, and how many tokens the document's prompt has."""
+        left, parts = self._sizes.n_tokens, list[tuple[Any, ...]]()
+        for number, document in enumerate(self._fitting()):
+            n, first = document.n_clean, document.first
+            n_copies = 2 if left >= 3 * n - 2 * first else 1
+            at = np.concatenate([np.arange(n), *[np.arange(first, n)] * n_copies])
+            copies = np.repeat(np.arange(n_copies + 1), [n, *[n - first] * n_copies])
+            parts.append(
+                (document.tokens[at], at, np.full(len(at), number), copies, np.full(len(at), document.n_prompt))
+            )
+            left -= len(at)
+        parts.append(tuple(np.full(left, value) for value in (0, 0, -1, 0, 0)))
+        return [np.concatenate(each).astype(np.int16) for each in zip(*parts, strict=True)]
+
+    def _fitting(self) -> list[Document]:
+        """Documents that fill a row well: the largest that fits comes next."""
+        while len(self._waiting) < 48:
+            self._waiting.append(next(self._documents))
+        found = [self._waiting.pop(0)]  # nobody waits for ever
+        left = self._sizes.n_tokens - _need(found[0], self._sizes.n_tokens)
+        while left >= 2 * BLOCK:
+            fitting = [at for at, each in enumerate(self._waiting) if _need(each, left) <= left]
+            if not fitting:
+                break
+            best = max(fitting[:12], key=lambda at: _need(self._waiting[at], left))
+            document = self._waiting.pop(best)
+            left -= _need(document, left)
+            found.append(document)
+        return found
+
+
+class Noise:
+    """Masks and stages, of all blocks of many rows at once: parts of a row begin on the grid of blocks."""
+
+    def __init__(self, mask: int, seed: int) -> None:
+        self._mask, self._rng = mask, np.random.default_rng(seed)
+
+    def __call__(self, tokens: Any, positions: Any, copies: Any, prompts: Any) -> tuple[Any, Any, Any]:
+        """Tokens with masks, stages, and what is masked; [N, T] each."""
+        shape, blocks = tokens.shape, (-1, BLOCK)
+        said = (positions >= prompts).reshape(blocks)
+        masked = self._masked(said, (copies > 0).reshape(blocks))
+        stages = np.where(said, self._stages(masked), 0)
+        noisy = np.where(masked, self._mask, tokens.reshape(blocks))
+        return noisy.astype(np.int16).reshape(shape), stages.astype(np.int16).reshape(shape), masked.reshape(shape)
+
+    def _masked(self, said: Any, noisy: Any) -> Any:
+        """Of a noisy block's reply: all; any; or few on the left and most on the right, as they come to be when a reply
+        is written."""
+        rng, n = self._rng, len(said)
+        kind, share = rng.random((n, 1)), rng.random((n, 1))
+        begin = BLOCK - said.sum(1, keepdims=True)
+        cut = begin + rng.random((n, 1)) * (BLOCK - begin)
+        left = rng.choice((0.0, 0.0, 0.2), (n, 1))
+        shares = np.where(np.arange(BLOCK) < cut, left, rng.uniform(0.4, 1, (n, 1)))
+        chance = np.where(kind < 0.2, 1.0, np.where(kind < 0.6, shares, share))
+        masked = rng.random(said.shape) < chance
+        np.put_along_axis(masked, (begin + rng.random((n, 1)) * (BLOCK - begin)).astype(int) % BLOCK, True, 1)
+        return masked & said & noisy
+
+    def _stages(self, masked: Any) -> Any:
+        """Known rows one after the other, roughly from left to right, the last of them beside the masks that a chunk
+        reaches; or, of half of the blocks, all alike."""
+        rng, n = self._rng, len(masked)
+        spread, n_stages = rng.choice((2.0, 8.0, 20.0), (n, 1)), rng.integers(2, 9, (n, 1))
+        late = (np.arange(BLOCK) + rng.normal(0, 1, masked.shape) * spread) * n_stages / BLOCK
+        when = 1 + np.clip(late, 0, n_stages - 1).astype(int)
+        last = np.where(masked, 0, when).max(1, keepdims=True)
+        reached = np.cumsum(masked, 1) <= rng.integers(1, BLOCK + 1, (n, 1))
+        stages = np.where(masked, np.where(reached, last, _BEHIND), when)
+        return np.where(rng.random((n, 1)) < 0.5, 0, stages)
+
+
+def _chosen(masked: Any, most: int) -> tuple[Any, Any]:
+    """Places of masked rows [N, most], the first where a row has more of them, and which of these places are real."""
+    order = np.argsort(~masked, axis=1, kind="stable")[:, :most]
+    return order, np.take_along_axis(masked, order, 1).astype(np.float32)
+
+
+def _need(document: Document, left: int) -> int:
+    """Tokens that a document takes where so many are left: with two noisy copies if they fit."""
+    n_noisy = document.n_clean - document.first
+    both = document.n_clean + 2 * n_noisy
+    return both if both <= left else document.n_clean + n_noisy
+
+
+class Feed:
+    """Packs made by several processes, in an order that does not depend on their speed."""
+
+    def __init__(self, tokenizer: Tokenizer, sizes: Sizes, seed: int, n_workers: int, ahead: int = 12) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._stop = context.Event()
+        self._queues = [context.Queue(ahead) for _ in range(n_workers)]
+        self._workers = [
+            context.Process(
+                target=_work, args=(tokenizer.to_str(), sizes, seed * 1000 + 7 + i, queue, self._stop), daemon=True
+            )
+            for i, queue in enumerate(self._queues)
+        ]
+        for worker in self._workers:
+            worker.start()
+
+    def __iter__(self) -> Iterator[Packs]:
+        while True:
+            for queue in self._queues:
+                yield queue.get(timeout=120)
+
+    def close(self) -> None:
+        self._stop.set()
+        for worker in self._workers:
+            worker.terminate()
+
+
+def _work(tokenizer: str, sizes: Sizes, seed: int, queue: Any, stop: Any) -> None:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(1)
+    packer = Packer(Tokenizer.from_str(tokenizer), sizes, seed)
+    while not stop.is_set():
+        packs = packer.packs()
+        while not stop.is_set():
+            try:
+                queue.put(packs, timeout=1)
+                break
+            except Full:
+                continue
