@@ -87,17 +87,6 @@ class Stepped:
     soft: object | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Sampling:
-    """How tokens are drawn for N rows, on the host: temperatures (0: the likeliest), uniforms in [0, 1), top_p (1: all)
-    [N] float32; top_k [N] int32 (0: all)."""
-
-    temperatures: FloatArray
-    uniforms: FloatArray
-    top_p: FloatArray
-    top_k: IntArray
-
-
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A run of tokens below `parent` (the index of an earlier segment, -1 for a root)."""

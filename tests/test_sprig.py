@@ -1,4 +1,4 @@
-"""The small model that is part of the repository: what it scored when it was made, and what it does through the engine."""
+"""The small model of the repository: what it scored when it was made, and what it does through the engine."""
 
 from __future__ import annotations
 

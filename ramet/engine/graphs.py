@@ -87,7 +87,8 @@ class Graphs:
     def _warm_draws(self) -> None:
         """Few rows and many: the likeliest ids, and drawn from all and from a part."""
         hidden = torch.zeros(1, self._model.shape.hidden_size, dtype=self._model.dtype, device=self._model.device)
-        for n, temperature, top_k in itertools.product((1, 65), (0.0, 1.0), (0, 1)):
+        ways = [*itertools.product((1, 65, 256, 8192), (0.0, 1.0), (0,)), (1, 1.0, 1)]
+        for n, temperature, top_k in ways:
             temperatures, uniforms, top_p = (np.full(n, x, np.float32) for x in (temperature, 0.5, 1.0))
             sampling = Sampling(temperatures, uniforms, top_p, np.full(n, top_k, np.int32))
             self._model.sample(hidden, torch.zeros(n, dtype=torch.int32, device=hidden.device), sampling)
