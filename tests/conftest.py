@@ -43,6 +43,8 @@ def _real(method: Method) -> Callable[[], Closable]:
     return load
 
 
+_LEFT = "interpreted kernels left out"
+_LEFT_THERE = pytest.StashKey[int]()
 ENGINES: dict[str, Callable[[], Closable]] = {  # what the clients' tests run against
     "stub": StubEngine,
     "letters": _real("letters"),
@@ -126,6 +128,13 @@ def _thin_out(config: pytest.Config, items: list[pytest.Item]) -> None:
         seen[test] += item.path.name.endswith("_triton.py")
     items[:] = kept
     config.hook.pytest_deselected(items=left)
+    if hasattr(config, "workeroutput"):  # one of several processes, each of which collects the same
+        config.workeroutput[_LEFT] = len(left)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[_LEFT_THERE] = getattr(node, "workeroutput", {}).get(_LEFT, 0)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -136,9 +145,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         if skipped:
             text = f"NOT RUN: {len(skipped)} tests {what} ({why_not()})"
             terminalreporter.write_line(text, yellow=True, bold=True)
-    left = [item for item in terminalreporter.stats.get("deselected", []) if item.path.name.endswith("_triton.py")]
-    if left:
-        text = f"NOT RUN: {len(left)} cases of interpreted kernels, three of four (--all-kernels runs them)"
+    here = [item for item in terminalreporter.stats.get("deselected", []) if item.path.name.endswith("_triton.py")]
+    if left := len(here) or terminalreporter.config.stash.get(_LEFT_THERE, 0):
+        text = f"NOT RUN: {left} cases of interpreted kernels, three of four (--all-kernels runs them)"
         terminalreporter.write_line(text, yellow=True, bold=True)
 
 

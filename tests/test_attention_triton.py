@@ -19,7 +19,7 @@ from ramet.ops.attention import plan as planning
 from ramet.ops.attention import reference
 from ramet.ops.attention import triton as attention
 from ramet.round import Capacity, Queries, Round, Stream, Unit, Units, pack
-from ramet.tree import MAX_ANCESTORS, WHOLE, IntArray, Segment, Tree
+from ramet.tree import MAX_ANCESTORS, WHOLE, IntArray, Read, Segment, Tree
 
 PAGE = 16
 NO_SLOTS = np.zeros(0, np.int32)
@@ -73,6 +73,11 @@ class Scene:
 
     def plan(self, kind: str, window: int, invariant: bool) -> dict[str, IntArray]:
         return planning.plan(self.round, **self._shape(kind, window, invariant))
+
+    def items(self, kind: str, invariant: bool) -> IntArray:
+        """Rows of ITEM, of all widths."""
+        lists = [value for name, value in self.plan(kind, 0, invariant).items() if "/items" in name]
+        return np.concatenate([items.reshape(-1, len(planning.ITEM))[1:] for items in lists])
 
     def room(self, kind: str, window: int, invariant: bool) -> dict[str, int]:
         capacity = Capacity(self.round.n_tokens + self.padding, len(self.round["read_rows"]) + self.padding, 0)
@@ -129,6 +134,21 @@ def check(given: Scene, windows: tuple[int, ...] = (0,), invariant: bool = False
     for window, kind in itertools.product(windows, WORDS):
         found = given.run(kind, window=window, invariant=invariant)
         assert_close(found, given.expected(kind, window=window), given.q.dtype)
+
+
+@pytest.mark.parametrize("invariant", MODES)
+@pytest.mark.parametrize("processors", [1, 4, 32])
+def test_two_blocks_of_a_reply_share_tiles(processors: int, invariant: bool) -> None:
+    rng = np.random.default_rng(processors)
+    lengths = [(3, 5), (12, 20), (1, 31), (17, 3), (30, 30), (20, 1)]
+    trees = [
+        Tree.of([Segment(np.zeros(n, np.int32), i - 1, WHOLE, [Read([1], n // 2)]) for i, n in enumerate(pair)])
+        for pair in lengths
+    ]
+    given = scene(rng, trees, [64, 130, 0, 7, 300, 2100], heads=(8, 2), processors=processors, padding=5)
+    check(given, invariant=invariant)
+    shared = [item[8] for item in given.items("every", invariant) if item[8]]
+    assert {3, 12} <= set(shared)
 
 
 @pytest.mark.parametrize("invariant", MODES)

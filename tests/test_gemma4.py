@@ -186,7 +186,7 @@ def test_layers_behind_the_last_with_keys_see_only_the_rows_that_are_read() -> N
         np.testing.assert_allclose(np.exp(found.logprobs(i)), np.exp(wanted.logprobs(i)), rtol=0, atol=1e-5)
     every, read = 57, 2
     inputs, keys, rest = [every, read], [every], 6  # rest: queries, output, the MLP's two and those of a layer's own
-    assert seen == [*inputs, *keys, *[every] * rest, *keys, *[read] * rest, *[read] * (3 * rest)]
+    assert seen == [*inputs, *[every] * rest, *keys, *[read] * rest, *[read] * (3 * rest)]  # at first keys with queries
 
 
 def test_a_round_that_reads_nothing_leaves_keys_alone() -> None:

@@ -77,6 +77,14 @@ def branches(n_state: int, n: int, n_each: int) -> Unit:
     return Unit(Tree.of([Segment(np.zeros(n_state, np.int32)), *below]))
 
 
+def live(rng: np.random.Generator, n_context: int) -> Unit:
+    """Two blocks of a reply, the later of which sees the other, and pages before them; mostly no more rows than a tile
+    has."""
+    lengths = rng.integers(1, (8, 17, 40)[int(rng.integers(3))], 2)
+    segments = [Segment(np.zeros(n, np.int32), i - 1, WHOLE, [Read([1], int(n) - 1)]) for i, n in enumerate(lengths)]
+    return Unit(Tree.of(segments), rng.integers(0, 500, -(-n_context // PAGE)).astype(np.int32), n_context)
+
+
 def rounds(rng: np.random.Generator) -> Iterator[list[Unit]]:
     for n, length, context in (
         (1, 1, 2), (1, 40, 200), (3, 40, 200), (9, 9, 70), (2, 400, 3000), (1, 5, 20000), (2, 90, 20000),
@@ -86,6 +94,8 @@ def rounds(rng: np.random.Generator) -> Iterator[list[Unit]]:
     yield [branches(1, 1, 1)]
     yield [branches(200, 64, 12)]
     yield [branches(3000, 5, 60), branches(70, 30, 33)]
+    yield [live(rng, n_context) for n_context in (0, 70, 512, 9000)]
+    yield [live(rng, int(rng.integers(1, 1000))) for _ in range(60)]
 
 
 def how(rng: np.random.Generator) -> Iterator[tuple[str, dict[str, Any]]]:

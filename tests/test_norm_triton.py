@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from triton_device import DEVICE
 
+from ramet.cache.kv import KeyValue
 from ramet.ops.norm import reference
 from ramet.ops.norm import triton as ours
+from ramet.round import Unit, Units, pack
+from ramet.tree import Segment, Tree
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of overflow where kernels are interpreted
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
@@ -164,6 +168,24 @@ def test_rotate_leaves_values_alone() -> None:
     nan = torch.full((9, 2, 16), torch.nan, device=DEVICE)
     _, _, v = ours.rotate(qkv.clone(), nan, 3, 1, None, None, EPS)
     assert torch.equal(v.flatten(1), qkv[:, -32:])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("heads", "head_dim", "rotary"), [((4, 2), 64, 64), ((0, 1), 128, 128), ((3, 1), 64, 16)])
+def test_rotate_keeps_what_it_turned(dtype: torch.dtype, heads: tuple[int, int], head_dim: int, rotary: int) -> None:
+    n_rows, n_kept = 40, 13
+    unit = Unit(Tree.of([Segment(range(n_rows))]), slots=np.arange(n_kept, dtype=np.int32) + 20)
+    stream = pack(Units.of([unit])).on(DEVICE)
+    stream.kept_slots[5:7] = -1
+    qkv, turns = randn(n_rows, (heads[0] + 2 * heads[1]) * head_dim, dtype=dtype), randn(n_rows, 2, rotary // 2)
+    norms = [randn(head_dim) if n else None for n in heads]
+    pages = KeyValue(*(torch.full((5, 8, heads[1], head_dim), 7.0, device=DEVICE, dtype=dtype) for _ in "kv"))
+    _, k, v = ours.rotate(qkv, turns, *heads, *norms, EPS, pages, stream)
+    places = [i for i in range(n_kept) if i not in (5, 6)]
+    for found, rows in ((pages.keys, k), (pages.values, v)):
+        expected = torch.full_like(found, 7.0).view(-1, heads[1], head_dim)
+        expected[[20 + i for i in places]] = rows[places]
+        assert torch.equal(found.view_as(expected), expected)
 
 
 ACTIVATIONS = ["silu", "gelu_tanh"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import fields
 from functools import cache
 
 import numpy as np
@@ -108,6 +109,17 @@ def test_random_trees_in_chunks_and_together(name: str, max_round_tokens: int) -
         scheduler.commit(batch, run(batch))
     for job, wanted in zip(jobs, expected, strict=False):
         assert_equal(job.reads, wanted, name)
+
+
+@pytest.mark.skipif(DEVICE.type == "cpu", reason="records passes")
+@pytest.mark.parametrize("name", ["gemma4", "qwen3_5"])
+def test_a_pass_recorded_late_leaves_what_is_kept_alone(name: str) -> None:
+    model = decoder(name)
+    store = decoders.poisoned_store(name, 2, PAGE, 2, DEVICE)
+    Graphs(model, store, 64).warm(Capacity(64, 64, 32))
+    for layer in filter(None, store.layers):
+        for field in fields(layer):
+            assert bool(getattr(layer, field.name).isnan().all())
 
 
 @pytest.mark.slow

@@ -20,8 +20,8 @@ from training.data import BLOCK, Document, Packer, Packs, Sizes, rendered
 from training.decode import decode
 from training.model import Model, Shape, seen
 from training.muon import orthogonal
+from training.run import chances, save
 from training.score import held_out, ids_of
-from training.train import save
 from training.vocabulary import END, MASK, STOP, id_of, train_tokenizer
 
 SHAPE = Shape(
@@ -80,13 +80,14 @@ def test_a_noisy_copy_is_the_clean_one_but_for_its_masks(packs: Packs, tokenizer
 
 
 def test_blocks_lie_on_the_grid(packs: Packs) -> None:
-    blocks = (packs.positions // BLOCK).reshape(-1, BLOCK)
+    assert np.array_equal(packs.blocks, packs.positions // BLOCK)
+    blocks = packs.blocks.reshape(-1, BLOCK)
     assert (blocks == blocks[:, :1])[packs.documents.reshape(-1, BLOCK) >= 0].all()
 
 
 def test_who_sees_whom(packs: Packs) -> None:
     """The rule in words, row by row."""
-    blocks = packs.positions // BLOCK
+    blocks = packs.blocks
     fields = (packs.documents, packs.copies, blocks, packs.stages)
     found = seen(*(torch.from_numpy(each.astype(np.int32))[:2] for each in fields))
     rng = np.random.default_rng(0)
@@ -104,6 +105,34 @@ def test_half_of_the_blocks_are_plain(packs: Packs, tokenizer: Tokenizer) -> Non
     stages = packs.stages.reshape(-1, BLOCK)[masked.any(1)]
     plain = (stages == 0).all(1).mean()
     assert 0.4 < plain < 0.65
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_smaller_blocks(tokenizer: Tokenizer, size: int) -> None:
+    """Every row of single ones is masked, and goes by the clean tokens before it alone."""
+    packs = Packer(tokenizer, Sizes(12, 768, 400, (size,)), 2).packs()
+    masked = packs.tokens == id_of(tokenizer, MASK)
+    assert (packs.stages == 0).all()
+    real = packs.documents >= 0
+    assert np.array_equal(packs.blocks[real], packs.positions[real] // size)
+    share = masked[packs.copies > 0].mean()
+    assert share > 0.7 if size == 1 else 0.2 < share < 0.7
+    if size == 1:
+        assert packs.copies.max() == 1
+        fields = (packs.documents, packs.copies, packs.blocks, packs.stages)
+        found = seen(*(torch.from_numpy(each.astype(np.int32))[:1] for each in fields))[0]
+        for at in np.flatnonzero(packs.copies[0] == 1)[::17].tolist():
+            keys = np.flatnonzero(found[at].numpy())
+            before = (packs.documents[0] == packs.documents[0, at]) & (packs.copies[0] == 0)
+            before &= packs.positions[0] < packs.positions[0, at]
+            assert set(keys) == {at, *np.flatnonzero(before)}
+
+
+def test_the_course_of_blocks() -> None:
+    assert chances(0) == [1, 0, 0]
+    assert chances(1.2) == [0, 0, 1]
+    for done in np.linspace(0, 1, 33):
+        assert sum(chances(float(done))) == pytest.approx(1)
 
 
 def test_orthogonal() -> None:
@@ -156,7 +185,7 @@ def test_prompts_are_those_of_the_template(tokenizer: Tokenizer, tmp_path: Path)
 @pytest.mark.slow
 def test_a_few_prompts_are_learnt_by_heart(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     from training.muon import Muon
-    from training.train import _loss
+    from training.run import _loss, _sent
 
     few = [example for name in ("extraction", "decisions") for example in islice(
         examples(TASKS[name], 3, held_out=False), 2)]  # fmt: skip
@@ -172,9 +201,8 @@ def test_a_few_prompts_are_learnt_by_heart(tokenizer: Tokenizer, monkeypatch: py
     adam = torch.optim.AdamW([model.embed_tokens.weight], lr=4e-3)
     for n in range(260):
         muon.rate = 0.02 * min(1, (260 - n) / 130)
-        on = packer.packs().tensors(torch.device("cpu"))
-        positions = on.positions.int()
-        hidden = model(on.tokens.int(), positions, seen(on.documents, on.copies, positions // BLOCK, on.stages))
+        on = _sent(packer.packs(), torch.device("cpu"))
+        hidden = model(on.tokens, on.positions, seen(on.documents, on.copies, on.blocks, on.stages))
         read = hidden.gather(1, on.rows.long()[..., None].expand(-1, -1, hidden.shape[2]))
         loss = _loss(read, model.embed_tokens.weight, on.targets.long(), on.weights)
         model.zero_grad()

@@ -6,20 +6,24 @@ its own block. Of a block's rows it need not see all: in the elastic decoding th
 token is known is run once, at a time when others were not known yet, and masks right of a chunk are not run at all.
 So every row has a stage, and sees the rows of its block whose stages are not above its own; of half of the blocks all
 stages are alike, which is the plain way.
+
+Blocks of 32 masks teach little about how to look things up in a prompt, until that is known. So training begins with
+smaller ones: with blocks of one row each mask has everything before it to go by, as in next-token learning.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import multiprocessing
 import os
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from queue import Full
 from typing import Any
 
 import numpy as np
-import torch
 from tokenizers import Tokenizer
 
 from ramet.bench.tasks.all import TASKS
@@ -28,7 +32,7 @@ from ramet.tree import IntArray
 from training.vocabulary import END, MASK, START, STOP, SYSTEMS, id_of
 
 BLOCK = 32
-SHARES = {"arithmetic": 0.34, "extraction": 0.18, "rewriting": 0.22, "tickets": 0.14, "decisions": 0.12}
+SHARES = {"arithmetic": 0.28, "extraction": 0.2, "rewriting": 0.24, "tickets": 0.15, "decisions": 0.13}
 _CHUNK = 256  # examples that are encoded in one call
 _BEHIND = 9  # the stage of masks that a chunk does not reach
 
@@ -53,10 +57,12 @@ class Document:
 @dataclass(frozen=True, slots=True)
 class Packs:
     """N rows of T tokens: [N, T] each, and [N, R] of the rows that learn. copies: 0 is clean. documents: -1 is padding.
-    rows: places in T. weights: 0 where there is nothing to learn."""
+    blocks: number of the block that a position lies in. rows: places in T. weights: 0 where there is nothing to learn.
+    """
 
     tokens: Any
     positions: Any
+    blocks: Any
     documents: Any
     copies: Any
     stages: Any
@@ -64,22 +70,16 @@ class Packs:
     targets: Any
     weights: Any
 
-    def tensors(self, device: torch.device) -> Packs:
-        found = {}
-        for field in fields(self):
-            tensor = torch.from_numpy(getattr(self, field.name))
-            pinned = tensor.pin_memory() if device.type == "cuda" else tensor
-            found[field.name] = pinned.to(device, non_blocking=True)
-        return Packs(**found)
-
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of packs: so many rows of so many tokens, of which so many learn."""
+    """Of packs: so many rows of so many tokens, of which so many learn. blocks: sizes of a document's blocks, each as
+    likely as it is named often."""
 
     n_rows: int
     n_tokens: int
     n_learn: int
+    blocks: tuple[int, ...] = (BLOCK,)
 
 
 class Source:
@@ -132,47 +132,48 @@ class Packer:
     def __init__(self, tokenizer: Tokenizer, sizes: Sizes, seed: int) -> None:
         self._sizes, self._noise = sizes, Noise(id_of(tokenizer, MASK), seed)
         self._documents = iter(Source(tokenizer, seed, sizes.n_tokens))
-        self._waiting: list[Document] = []
+        self._rng = random.Random(f"{seed} blocks")  # noqa: S311
+        self._waiting: list[tuple[Document, int]] = []
 
     def packs(self) -> Packs:
         rows = [self._row() for _ in range(self._sizes.n_rows)]
-        tokens, positions, documents, copies, prompts = (np.stack(each) for each in zip(*rows, strict=True))
-        noisy, stages, masked = self._noise(tokens, positions, copies, prompts)
+        tokens, positions, documents, copies, prompts, sizes = (np.stack(each) for each in zip(*rows, strict=True))
+        noisy, stages, masked = self._noise(tokens, positions, copies, prompts, sizes)
         learn, weights = _chosen(masked, self._sizes.n_learn)
         return Packs(
-            tokens=noisy, positions=positions, documents=documents, copies=copies, stages=stages, rows=learn,
-            targets=np.take_along_axis(tokens, learn, 1), weights=weights,
+            tokens=noisy, positions=positions, blocks=positions // sizes, documents=documents, copies=copies,
+            stages=stages, rows=learn.astype(np.int16), targets=np.take_along_axis(tokens, learn, 1), weights=weights,
         )  # fmt: skip
 
     def _row(self) -> list[Any]:
-        """[T] each: tokens, positions, documents, copies, and how many tokens the document's prompt has."""
+        """[T] each: tokens, positions, documents, copies, how many tokens the document's prompt has, and the size of
+        its blocks."""
         left, parts = self._sizes.n_tokens, list[tuple[Any, ...]]()
-        for number, document in enumerate(self._fitting()):
+        for number, (document, size) in enumerate(self._fitting()):
             n, first = document.n_clean, document.first
-            n_copies = 2 if left >= 3 * n - 2 * first else 1
+            n_copies = 2 if size > 1 and left >= 3 * n - 2 * first else 1
             at = np.concatenate([np.arange(n), *[np.arange(first, n)] * n_copies])
             copies = np.repeat(np.arange(n_copies + 1), [n, *[n - first] * n_copies])
-            parts.append(
-                (document.tokens[at], at, np.full(len(at), number), copies, np.full(len(at), document.n_prompt))
-            )
+            same = (np.full(len(at), value) for value in (number, document.n_prompt, size))
+            whose, prompts, sizes = same
+            parts.append((document.tokens[at], at, whose, copies, prompts, sizes))
             left -= len(at)
-        parts.append(tuple(np.full(left, value) for value in (0, 0, -1, 0, 0)))
+        parts.append(tuple(np.full(left, value) for value in (0, 0, -1, 0, 0, 1)))
         return [np.concatenate(each).astype(np.int16) for each in zip(*parts, strict=True)]
 
-    def _fitting(self) -> list[Document]:
-        """Documents that fill a row well: the largest that fits comes next."""
+    def _fitting(self) -> list[tuple[Document, int]]:
+        """Documents that fill a row well, and the size of each one's blocks: the largest that fits comes next."""
         while len(self._waiting) < 48:
-            self._waiting.append(next(self._documents))
+            self._waiting.append((next(self._documents), self._rng.choice(self._sizes.blocks)))
         found = [self._waiting.pop(0)]  # nobody waits for ever
-        left = self._sizes.n_tokens - _need(found[0], self._sizes.n_tokens)
+        left = self._sizes.n_tokens - _need(*found[0], self._sizes.n_tokens)
         while left >= 2 * BLOCK:
-            fitting = [at for at, each in enumerate(self._waiting) if _need(each, left) <= left]
+            fitting = [at for at, each in enumerate(self._waiting) if _need(*each, left) <= left]
             if not fitting:
                 break
-            best = max(fitting[:12], key=lambda at: _need(self._waiting[at], left))
-            document = self._waiting.pop(best)
-            left -= _need(document, left)
-            found.append(document)
+            best = max(fitting[:12], key=lambda at: _need(*self._waiting[at], left))
+            found.append(self._waiting.pop(best))
+            left -= _need(*found[-1], left)
         return found
 
 
@@ -182,18 +183,26 @@ class Noise:
     def __init__(self, mask: int, seed: int) -> None:
         self._mask, self._rng = mask, np.random.default_rng(seed)
 
-    def __call__(self, tokens: Any, positions: Any, copies: Any, prompts: Any) -> tuple[Any, Any, Any]:
+    def __call__(self, tokens: Any, positions: Any, copies: Any, prompts: Any, sizes: Any) -> tuple[Any, Any, Any]:
         """Tokens with masks, stages, and what is masked; [N, T] each."""
         shape, blocks = tokens.shape, (-1, BLOCK)
-        said = (positions >= prompts).reshape(blocks)
-        masked = self._masked(said, (copies > 0).reshape(blocks))
-        stages = np.where(said, self._stages(masked), 0)
-        noisy = np.where(masked, self._mask, tokens.reshape(blocks))
-        return noisy.astype(np.int16).reshape(shape), stages.astype(np.int16).reshape(shape), masked.reshape(shape)
+        said, noisy = (positions >= prompts).reshape(blocks), (copies > 0).reshape(blocks)
+        size = sizes.reshape(blocks)[:, :1]
+        masked = np.where(size == BLOCK, self._masked(said), self._few(size)) & said & noisy
+        stages = np.where(said & (size == BLOCK), self._stages(masked), 0)
+        given = np.where(masked, self._mask, tokens.reshape(blocks))
+        return given.astype(np.int16).reshape(shape), stages.astype(np.int16).reshape(shape), masked.reshape(shape)
 
-    def _masked(self, said: Any, noisy: Any) -> Any:
-        """Of a noisy block's reply: all; any; or few on the left and most on the right, as they come to be when a reply
-        is written."""
+    def _few(self, size: Any) -> Any:
+        """Of smaller blocks: any of each one's rows; all where they are single."""
+        rng, n = self._rng, len(size)
+        number = np.arange(BLOCK) // size
+        share = np.take_along_axis(np.maximum(rng.random((n, BLOCK)), 0.2), number, 1)
+        return rng.random((n, BLOCK)) < np.where(size == 1, 1, share)
+
+    def _masked(self, said: Any) -> Any:
+        """Of a block of a reply: all; any; or few on the left and most on the right, as they come to be when a reply is
+        written."""
         rng, n = self._rng, len(said)
         kind, share = rng.random((n, 1)), rng.random((n, 1))
         begin = BLOCK - said.sum(1, keepdims=True)
@@ -203,7 +212,7 @@ class Noise:
         chance = np.where(kind < 0.2, 1.0, np.where(kind < 0.6, shares, share))
         masked = rng.random(said.shape) < chance
         np.put_along_axis(masked, (begin + rng.random((n, 1)) * (BLOCK - begin)).astype(int) % BLOCK, True, 1)
-        return masked & said & noisy
+        return masked
 
     def _stages(self, masked: Any) -> Any:
         """Known rows one after the other, roughly from left to right, the last of them beside the masks that a chunk
@@ -224,49 +233,44 @@ def _chosen(masked: Any, most: int) -> tuple[Any, Any]:
     return order, np.take_along_axis(masked, order, 1).astype(np.float32)
 
 
-def _need(document: Document, left: int) -> int:
-    """Tokens that a document takes where so many are left: with two noisy copies if they fit."""
+def _need(document: Document, size: int, left: int) -> int:
+    """Tokens that a document takes where so many are left: with two noisy copies if they fit and are unlike."""
     n_noisy = document.n_clean - document.first
     both = document.n_clean + 2 * n_noisy
-    return both if both <= left else document.n_clean + n_noisy
+    return both if size > 1 and both <= left else document.n_clean + n_noisy
 
 
 class Feed:
-    """Packs made by several processes, in an order that does not depend on their speed."""
+    """Packs of several kinds, made by processes of their own, each kind in an order that does not depend on their
+    speed. They are forked: to be made before torch is imported, and no text encoded yet."""
 
-    def __init__(self, tokenizer: Tokenizer, sizes: Sizes, seed: int, n_workers: int, ahead: int = 12) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._stop = context.Event()
-        self._queues = [context.Queue(ahead) for _ in range(n_workers)]
+    def __init__(self, tokenizer: str, kinds: Sequence[Sizes], seed: int, n_workers: int, ahead: int = 8) -> None:
+        context = multiprocessing.get_context("fork")
+        self._queues = [[context.Queue(ahead) for _ in kinds] for _ in range(n_workers)]
         self._workers = [
-            context.Process(
-                target=_work, args=(tokenizer.to_str(), sizes, seed * 1000 + 7 + i, queue, self._stop), daemon=True
-            )
-            for i, queue in enumerate(self._queues)
+            context.Process(target=_work, args=(tokenizer, kinds, seed * 1000 + 7 + i, queues), daemon=True)
+            for i, queues in enumerate(self._queues)
         ]
         for worker in self._workers:
             worker.start()
+        self._turns = [itertools.cycle(queues) for queues in zip(*self._queues, strict=True)]
 
-    def __iter__(self) -> Iterator[Packs]:
-        while True:
-            for queue in self._queues:
-                yield queue.get(timeout=120)
+    def next(self, kind: int) -> Packs:
+        found: Packs = next(self._turns[kind]).get(timeout=120)
+        return found
 
     def close(self) -> None:
-        self._stop.set()
         for worker in self._workers:
             worker.terminate()
 
 
-def _work(tokenizer: str, sizes: Sizes, seed: int, queue: Any, stop: Any) -> None:
+def _work(tokenizer: str, kinds: Sequence[Sizes], seed: int, queues: Sequence[Any]) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    torch.set_num_threads(1)
-    packer = Packer(Tokenizer.from_str(tokenizer), sizes, seed)
-    while not stop.is_set():
-        packs = packer.packs()
-        while not stop.is_set():
-            try:
-                queue.put(packs, timeout=1)
-                break
-            except Full:
-                continue
+    packers = [Packer(Tokenizer.from_file(tokenizer), sizes, seed + 500 * i) for i, sizes in enumerate(kinds)]
+    ready: list[Packs | None] = [None for _ in kinds]
+    while True:
+        for kind, (packer, queue) in enumerate(zip(packers, queues, strict=True)):
+            ready[kind] = ready[kind] or packer.packs()
+            with contextlib.suppress(Full):
+                queue.put(ready[kind], timeout=0.02)
+                ready[kind] = None

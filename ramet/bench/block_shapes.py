@@ -44,6 +44,12 @@ RAW: dict[str, dict[str, Any]] = {  # what config.json holds
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "bos_token_id": 1, "eos_token_id": 1,
         "mask_token_id": 2047,
     },
+    "llada2-tiny": _LLADA | {
+        "vocab_size": 2048, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "num_experts": 16,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 32, "eos_token_id": 1, "pad_token_id": 1,
+        "mask_token_id": 2047,
+    },
 }  # fmt: skip
 
 

@@ -48,7 +48,8 @@ _SHARES = {"grid": 0.3, "loads": 0.4, "trace": 0.2}  # of the budget
 @dataclass(frozen=True, slots=True)
 class Work:
     """batches: replies at once. datasets: of commit curves, simulated; `some` of them at `some_batches` by the engine.
-    n_prompt: tokens of a prompt, at least. budget_s: of what the engine runs. workers: processes that simulate."""
+    n_prompt: tokens of a prompt, at least. budget_s: of what the engine runs. n_steps, trace_s: of what is simulated,
+    by `workers` processes."""
 
     batches: Sequence[int]
     datasets: Sequence[Dataset] = DATASETS
@@ -57,7 +58,7 @@ class Work:
     n_prompt: int = 256
     budget_s: float = 300.0
     n_steps: int = 360
-    n_requests: int = 300
+    trace_s: float = 60.0
     workers: int = 1
     seed: int = 0
 
@@ -211,7 +212,7 @@ class _Bench:
         """Requests at random: the capacity of each mode, simulated; then the engine near that of the best ones."""
         work, dataset = self.work, self.work.datasets[0]
         self.watch.step("simulating requests that come at random")
-        rows = elastic_trace.capacities(dataset, costs, n_requests=work.n_requests, workers=work.workers)
+        rows = elastic_trace.capacities(dataset, costs, seconds=work.trace_s, workers=work.workers)
         self.found.capacities = rows
         self.watch.save(self.found)
         rate = max(float(str(row["requests_s"])) for row in rows if row["mode"] == AUTO)
@@ -222,12 +223,12 @@ class _Bench:
 
     def _trace(self, side: Side, mode: Mode, dataset: Dataset, costs: Costs, rate: float) -> None:
         limit_s = _SHARES["trace"] * self.work.budget_s / 2
-        n = max(8, min(self.work.n_requests, int(rate * limit_s / 2)))
+        n = max(8, int(rate * min(limit_s / 2, self.work.trace_s)))
         self.watch.step(f"{n} requests at {rate:.3g} a second: {_name(mode)}")
         side.forget()
         judge = CurveJudge(dataset.curve(), BLOCK, np.random.default_rng(self.work.seed))
         trace, took = elastic_trace.measured(side, mode, dataset, judge, rate=rate, n_requests=n, seed=self.work.seed)
-        told = elastic_trace.simulated(dataset, _name(mode), costs, rate, n, self.work.seed)
+        told = elastic_trace.simulated(dataset, _name(mode), costs, rate=rate, n_requests=n, seed=self.work.seed)
         self.found.traces.append({
             "dataset": dataset.name, "mode": _name(mode), "commits": "simulated", "steps": "measured",
             "requests_s": rate, "requests": n, "limit_ms": LIMIT_S * 1e3, "seconds": took,

@@ -29,6 +29,7 @@ from ramet.text.conversation import Conversation
 
 Mode = Literal["auto", "block", "next"] | int  # an integer: chunks of that size
 MAX_TOKENS = 4096  # of a reply, that is none to end while it is timed
+_LEAST_ROWS = 1 << 15  # of pages, for replies that come at random
 _SHARE = 3  # pages take this part of the free memory at most
 
 
@@ -51,13 +52,14 @@ class Side:
         """Settings are resolved ones; pages hold `batch` replies for a while, where memory allows for it. causal: the
         same layers, token by token."""
         masking = None if causal else masking_of(model.name)
-        n_rows = batch * (n_prompt + BLOCK + MAX_TOKENS // 4)
+        n_rows = max(_LEAST_ROWS, batch * (n_prompt + BLOCK + MAX_TOKENS // 4))
         settings = replace(settings, cache_bytes=_cache_bytes(model, settings, n_rows))
         nobody = cast(Decider, SimpleNamespace(settings=SimpleNamespace(method="replies to random ids")))
         mute = cast(Conversation, SimpleNamespace(tokenizer=SimpleNamespace(eos=())))
         with Engine(model.name, model.decoder, nobody, settings, None, mute, masking) as engine:
-            yield cls(engine, masking, n_prompt, model.config.get_text_config().vocab_size)
-        del engine
+            side = cls(engine, masking, n_prompt, model.config.get_text_config().vocab_size)
+            yield side
+        del engine, side.engine  # whoever still has the side has no engine: another needs its memory
         gc.collect()
         if model.decoder.device.type == "cuda":
             torch.cuda.empty_cache()

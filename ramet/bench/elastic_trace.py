@@ -22,6 +22,7 @@ from ramet.denoise.elastic import Auto, Demand, Fixed
 
 LIMIT_S = 0.05  # of nine of ten requests, from one token to the next
 MODES = (AUTO, "2", "4", "8", "16", "32", WHOLE, NEXT)
+_LOWEST, _HIGHEST, _LEAST = 0.5, 500.0, 100  # requests a second that are tried, and requests at least
 _PARTS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.3, 1.6)  # of its capacity, at which a mode is shown
 
 
@@ -41,7 +42,7 @@ class Informed:
         return self._told(rows)
 
 
-def simulated(dataset: Dataset, name: str, costs: Costs, rate: float, n_requests: int, seed: int = 0) -> Trace:
+def simulated(dataset: Dataset, name: str, costs: Costs, *, rate: float, n_requests: int, seed: int = 0) -> Trace:
     """A trace in the mode of that name."""
     mode: Mode
     if name == AUTO:
@@ -55,18 +56,19 @@ def simulated(dataset: Dataset, name: str, costs: Costs, rate: float, n_requests
 
 
 def capacities(
-    dataset: Dataset, costs: Costs, *, n_requests: int, workers: int, modes: Sequence[str] = MODES
+    dataset: Dataset, costs: Costs, *, seconds: float, workers: int, modes: Sequence[str] = MODES
 ) -> list[JsonObject]:
-    """By mode the requests a second at which nine of ten take LIMIT_S a token at most, and what they take at others."""
-    work = partial(_capacity, dataset=dataset, costs=costs, n_requests=n_requests)
+    """By mode the requests a second at which nine of ten take LIMIT_S a token at most, and what they take at others; of
+    traces that requests come in for so many seconds."""
+    work = partial(_capacity, dataset=dataset, costs=costs, seconds=seconds)
     return list(in_processes(work, modes, workers))
 
 
-def _capacity(name: str, *, dataset: Dataset, costs: Costs, n_requests: int) -> JsonObject:
+def _capacity(name: str, *, dataset: Dataset, costs: Costs, seconds: float) -> JsonObject:
     def at(rate: float) -> Trace:
-        return simulated(dataset, name, costs, rate, n_requests)
+        return simulated(dataset, name, costs, rate=rate, n_requests=max(_LEAST, int(rate * seconds)))
 
-    found = capacity(at, LIMIT_S)
+    found = capacity(at, LIMIT_S, low=_LOWEST, high=_HIGHEST)
     rates = [part * (found or 1.0) for part in _PARTS]
     return {
         "dataset": dataset.name, "mode": name, "commits": "simulated", "steps": "simulated, of measured times",

@@ -12,7 +12,7 @@ from ramet.cli import options
 from ramet.cli.bench_reads import Numbers
 from ramet.cli.bench_watch import drawer, json_option, printed, repeats_option, watched
 
-SHAPES = ("sdar-8b", "sdar-1.7b", "llada2-mini", "sdar-tiny")
+SHAPES = ("sdar-8b", "sdar-1.7b", "llada2-mini", "sdar-tiny", "llada2-tiny")
 _BATCHES = "1,2,4,8,16,32,64,128,256"
 _ENGINE = ("device", "dtype", "threads", "max_round_tokens", "ops")
 _SMALL_MODEL = "models/sprig-10m-b32"
@@ -37,7 +37,12 @@ _SMALL_MODEL = "models/sprig-10m-b32"
     help="Minutes of what the engine runs.",
 )
 @click.option(
-    "--requests", "n_requests", type=click.IntRange(min=8), default=300, show_default=True, help="Of a simulated trace."
+    "--trace",
+    "trace_s",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    help="Seconds in which the requests of a simulated trace come.",
 )
 @click.option(
     "--peer",
@@ -87,10 +92,10 @@ def elastic(json_path: Path | None, plot_path: Path | None, **given: Any) -> Non
     from ramet.bench.table import hardware
     from ramet.engine.settings import EngineSettings
 
-    settings = EngineSettings(**options.given(given, _ENGINE)).resolved()
+    own = options.given(given, _ENGINE)
     draw = None if plot_path is None else drawer("ramet.bench.elastic_plot")
     with watched(json_path) as watch:
-        found = _quick(settings, given, watch) if given["quick"] else _whole(settings, given, watch)
+        found = _quick(own, given, watch) if given["quick"] else _whole(EngineSettings(**own).resolved(), given, watch)
     about = {"shape": found.model, "peer": found.peer, "step": found.latency, **found.machine, **found.settings}
     printed(hardware({name: fact for name, fact in about.items() if fact}), *elastic_table.parts(found))
     if draw is not None:
@@ -102,13 +107,13 @@ def _whole(settings: Any, given: dict[str, Any], watch: Any) -> Any:
 
     work = bench.Work(
         batches=tuple(sorted(set(given["batches"]))), n_prompt=given["n_prompt"], budget_s=60 * given["budget_min"],
-        n_requests=given["n_requests"], workers=given["workers"] or len(os.sched_getaffinity(0)), seed=given["seed"],
+        trace_s=given["trace_s"], workers=given["workers"] or len(os.sched_getaffinity(0)), seed=given["seed"],
     )  # fmt: skip
     peer = given["peer"] == "lmdeploy"
     return bench.run(given["shape"], settings, work, peer=peer, python=given["lmdeploy_python"], watch=watch)
 
 
-def _quick(settings: Any, given: dict[str, Any], watch: Any) -> Any:
+def _quick(settings: dict[str, Any], given: dict[str, Any], watch: Any) -> Any:
     from ramet.bench import elastic_quick as bench
 
     work = bench.Work(

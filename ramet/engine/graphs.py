@@ -68,10 +68,11 @@ class Graphs:
 
     def warm(self, capacity: Capacity) -> None:
         """Run a pass of padding alone, unrecorded, through a layer of each kind: what compiles and allocates at a first
-        use does so now."""
-        layout = self._layouts[capacity]
+        use does so now. It keeps nothing: other passes' pages may be in use."""
+        stream = self._layouts[capacity].stream(self._data, self._rows)
         self._data.zero_()
-        self._model.hidden(layout.stream(self._data, self._rows), self._store, self._model.kinds())
+        stream.kept_slots.fill_(-1)
+        self._model.hidden(stream, self._store, self._model.kinds())
 
     def _warm_head(self) -> None:
         packed = pack(Units.of([Unit(Tree.of([Segment([0], reads=[Read([0, 1])])]))]))

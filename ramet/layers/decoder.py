@@ -236,13 +236,24 @@ class _Parts:
         return PerLayer(self.i, self._linear("per_layer_gate"), output, self.ops)
 
     def _attention(self, shape: AttentionShape, own: LayerShape) -> Attention:
+        has_keys = shape.keys_of is None
+        merged = has_keys and not shape.keys_are_values and self.i + 1 < self.shape.n_every
         return Attention(
             layer=self.i, shape=shape, lends=self.i in self.shape.lenders, norm=self._norm("input_norm"),
-            q_proj=self._linear("q_proj"), kv_proj=self._linear("kv_proj") if shape.keys_of is None else None,
+            qkv_proj=self._qkv(shape) if merged else None, q_proj=None if merged else self._linear("q_proj"),
+            kv_proj=self._linear("kv_proj") if has_keys and not merged else None,
             q_norm=self._norm("q_norm") if shape.qk_norm else None,
             k_norm=self._norm("k_norm") if shape.qk_norm and shape.keys_of is None else None,
             output=self._output("o_proj", "mixer_post_norm", own), eps=self.shape.eps, ops=self.ops,
         )  # fmt: skip
+
+    def _qkv(self, shape: AttentionShape) -> Linear:
+        """q_proj and kv_proj as one product; rows of a gate, which follow the queries', come behind the rest."""
+        width, merged = shape.n_heads * shape.head_dim, []
+        for ending in ("", "_bias") if f"{self.i}.q_proj_bias" in self.weights else ("",):
+            q, kv = self._take(f"q_proj{ending}"), self._take(f"kv_proj{ending}")
+            merged.append(torch.cat((q[:width], kv, q[width:])))
+        return self.ops.pack(*merged)
 
     def _delta(self, shape: DeltaShape, own: LayerShape) -> GatedDelta:
         return GatedDelta(

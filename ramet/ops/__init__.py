@@ -82,6 +82,15 @@ class Join(Protocol):
     ) -> torch.Tensor: ...  # fmt: skip
 
 
+class Rotate(Protocol):
+    """See ops/norm/reference.py."""
+
+    def __call__(
+        self, qkv: torch.Tensor, rotation: torch.Tensor, n_heads: int, n_kv_heads: int, q_norm: torch.Tensor | None,
+        k_norm: torch.Tensor | None, eps: float, pages: KeyValue | None = None, stream: Stream | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]: ...  # fmt: skip
+
+
 class Linear(Protocol):
     """A weight prepared by `Ops.pack`. See ops/linear/reference.py."""
 
@@ -133,10 +142,7 @@ class Ops:
     ]
     join: Join
     rotation: Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]
-    rotate: Callable[
-        [torch.Tensor, torch.Tensor, int, int, torch.Tensor | None, torch.Tensor | None, float],
-        tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    ]
+    rotate: Rotate
     gated: Callable[[torch.Tensor, str], torch.Tensor]
     sigmoid_mul: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     pack: Pack

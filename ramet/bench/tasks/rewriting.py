@@ -73,7 +73,7 @@ def _thing(rng: random.Random) -> str:
 
 
 def _text(rng: random.Random) -> list[_Sentence]:
-    return [_sentence(rng) for _ in range(rng.randint(1, 5))]
+    return [_sentence(rng) for _ in range(rng.randint(1, 4))]
 
 
 def _turned(rng: random.Random, turn: Callable[[_Sentence], str]) -> tuple[str, str]:
@@ -124,7 +124,7 @@ def _upper(rng: random.Random) -> tuple[str, str]:
 
 
 def _reversed(rng: random.Random) -> tuple[str, str]:
-    words = rng.sample(_flat(rng), rng.randint(3, 12))
+    words = rng.sample(_flat(rng), rng.randint(3, 9))
     return " ".join(words), " ".join(words[::-1])
 
 
@@ -149,15 +149,15 @@ class _Kind(NamedTuple):
 
 
 _KINDS = (
-    _Kind(_past, ("Rewrite in the past tense", "Put this into the past tense", "Say it in the past tense")),
-    _Kind(_future, ("Rewrite in the future tense", "Put this into the future tense", "Say it in the future tense")),
-    _Kind(_negated, ("Make every sentence negative", "Negate each sentence", "Say the opposite, with not")),
-    _Kind(_question, ("Turn every sentence into a question", "Ask it as questions", "Make questions of this")),
-    _Kind(_passive, ("Rewrite in the passive voice", "Put this into the passive", "Use the passive voice")),
-    _Kind(_polite, ("Make it polite", "Rewrite as polite requests", "Say it politely")),
-    _Kind(_upper, ("Write in capital letters", "Put this into upper case", "Rewrite in capitals")),
-    _Kind(_reversed, ("Reverse the order of the words", "Write the words backwards", "Say the words in reverse order")),
-    _Kind(_listed, ("Write as a numbered list", "Make a numbered list of this", "Number these, one a line")),
+    _Kind(_past, ("Rewrite in the past tense", "Put this into the past tense")),
+    _Kind(_future, ("Rewrite in the future tense", "Put this into the future tense")),
+    _Kind(_negated, ("Make every sentence negative", "Negate each sentence")),
+    _Kind(_question, ("Turn every sentence into a question", "Ask it as questions")),
+    _Kind(_passive, ("Rewrite in the passive voice", "Put this into the passive")),
+    _Kind(_polite, ("Make it polite", "Rewrite as polite requests")),
+    _Kind(_upper, ("Write in capital letters", "Put this into upper case")),
+    _Kind(_reversed, ("Reverse the order of the words", "Write the words backwards")),
+    _Kind(_listed, ("Write as a numbered list", "Make a numbered list of this")),
 )
 
 
@@ -165,5 +165,5 @@ def make(rng: random.Random) -> Example:
     kind = rng.choice(_KINDS)
     given, wanted = kind.make(rng)
     asked = rng.choice(kind.asked)
-    prompt = rng.choice((f"{asked}: {given}", f"{asked}.\n{given}", f"{asked}:\n\n{given}", f"{given}\n\n{asked}."))
+    prompt = rng.choice((f"{asked}: {given}", f"{asked}:\n\n{given}"))
     return Example("rewriting", prompt, wanted)

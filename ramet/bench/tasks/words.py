@@ -5,25 +5,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 FIRST_NAMES = (
-    "Ada", "Amir", "Anna", "Ben", "Carla", "Chen", "Clara", "Daniel", "Diego", "Elena", "Emma", "Erik", "Fatima",
-    "Felix", "Grace", "Hana", "Hugo", "Ines", "Ivan", "Jonas", "Julia", "Kai", "Karim", "Lena", "Leo", "Lina",
-    "Lucas", "Maria", "Marta", "Max", "Mia", "Milan", "Nadia", "Nina", "Noah", "Nora", "Oliver", "Omar", "Oscar",
-    "Paula", "Peter", "Priya", "Ravi", "Rosa", "Ruth", "Sam", "Sara", "Simon", "Sofia", "Tara", "Theo", "Tom",
-    "Vera", "Victor", "Wei", "Yara", "Yusuf", "Zoe",
+    "Ada", "Anna", "Ben", "Chen", "Clara", "Diego", "Elena", "Erik", "Fatima", "Grace", "Hana", "Hugo", "Ivan",
+    "Jonas", "Kai", "Karim", "Leo", "Lina", "Maria", "Marta", "Max", "Milan", "Nadia", "Noah", "Nora", "Omar",
+    "Oscar", "Peter", "Priya", "Rosa", "Ruth", "Sam", "Simon", "Sofia", "Theo", "Tom", "Victor", "Wei", "Yusuf",
+    "Zoe",
 )  # fmt: skip
 LAST_NAMES = (
-    "Adams", "Ahmed", "Baker", "Becker", "Bianchi", "Brown", "Carter", "Clark", "Costa", "Dahl", "Diaz", "Evans",
-    "Fischer", "Garcia", "Green", "Hall", "Hansen", "Haas", "Hoffmann", "Ivanov", "Jansen", "Kaya", "Keller",
-    "Khan", "Kim", "Klein", "Kovacs", "Lang", "Lee", "Lopez", "Martin", "Meyer", "Moreau", "Nagy", "Novak",
-    "Okafor", "Olsen", "Patel", "Petrov", "Rossi", "Santos", "Sato", "Schmidt", "Silva", "Singh", "Smith", "Tanaka",
-    "Turner", "Vogel", "Walker", "Weber", "Wong", "Young",
+    "Adams", "Baker", "Becker", "Bianchi", "Carter", "Clark", "Costa", "Diaz", "Evans", "Fischer", "Green", "Hall",
+    "Hansen", "Hoffmann", "Ivanov", "Jansen", "Keller", "Khan", "Kim", "Kovacs", "Lang", "Lee", "Martin", "Meyer",
+    "Moreau", "Novak", "Okafor", "Olsen", "Petrov", "Rossi", "Santos", "Schmidt", "Silva", "Singh", "Tanaka",
+    "Turner", "Vogel", "Weber", "Wong", "Young",
 )  # fmt: skip
 CITIES = (
-    "Amsterdam", "Athens", "Barcelona", "Berlin", "Bern", "Boston", "Brussels", "Budapest", "Cairo", "Chicago",
-    "Copenhagen", "Denver", "Dublin", "Geneva", "Hamburg", "Helsinki", "Istanbul", "Kyoto", "Lagos", "Lima",
-    "Lisbon", "London", "Lyon", "Madrid", "Milan", "Montreal", "Munich", "Nairobi", "Oslo", "Paris", "Porto",
-    "Prague", "Riga", "Rome", "Seoul", "Sofia", "Stockholm", "Sydney", "Tallinn", "Tokyo", "Toronto", "Vienna",
-    "Warsaw", "Zurich",
+    "Amsterdam", "Barcelona", "Berlin", "Boston", "Brussels", "Cairo", "Chicago", "Denver", "Dublin", "Hamburg",
+    "Helsinki", "Kyoto", "Lagos", "Lisbon", "London", "Lyon", "Milan", "Montreal", "Nairobi", "Oslo", "Porto",
+    "Prague", "Rome", "Seoul", "Stockholm", "Sydney", "Tokyo", "Toronto", "Warsaw", "Zurich",
 )  # fmt: skip
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
@@ -32,28 +28,23 @@ MONTHS = (
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 COLOURS = ("black", "blue", "brown", "green", "grey", "orange", "purple", "red", "white", "yellow")
 GOODS = (  # bought and counted; the plural ends in s
-    "bag", "basket", "bell", "belt", "blanket", "book", "bottle", "bowl", "bucket", "camera", "candle", "cap",
-    "chair", "clock", "cup", "curtain", "cushion", "desk", "drum", "fan", "fork", "guitar", "hammer", "hat",
-    "helmet", "jacket", "kettle", "keyboard", "ladder", "lamp", "map", "mirror", "mug", "notebook", "pan", "pen",
-    "pillow", "plate", "printer", "radio", "ring", "rope", "rug", "scarf", "shirt", "spoon", "stool", "table",
-    "tent", "towel", "tray", "umbrella", "vase", "wallet", "whistle",
+    "bag", "bell", "belt", "book", "bottle", "bowl", "camera", "candle", "cap", "clock", "cup", "cushion", "desk",
+    "drum", "fork", "guitar", "hammer", "helmet", "jacket", "keyboard", "ladder", "lamp", "mirror", "mug",
+    "notebook", "pen", "pillow", "printer", "radio", "ring", "rug", "scarf", "shirt", "stool", "table", "towel",
+    "tray", "umbrella", "wallet", "whistle",
 )  # fmt: skip
 JOBS = (
-    "artist", "baker", "captain", "clerk", "cook", "dancer", "doctor", "driver", "farmer", "gardener", "guard",
-    "judge", "lawyer", "miner", "nurse", "painter", "pilot", "plumber", "porter", "sailor", "singer", "soldier",
-    "student", "tailor", "teacher", "tutor", "waiter", "worker", "writer",
+    "artist", "captain", "clerk", "dancer", "doctor", "farmer", "gardener", "judge", "lawyer", "nurse", "painter",
+    "pilot", "porter", "sailor", "soldier", "student", "teacher", "tutor", "worker", "writer",
 )  # fmt: skip
 ADJECTIVES = (
-    "big", "broken", "cheap", "clean", "cold", "cracked", "dark", "dirty", "dusty", "empty", "expensive", "fresh",
-    "golden", "heavy", "huge", "large", "light", "little", "long", "new", "old", "plain", "pretty", "round",
-    "sharp", "short", "shiny", "silver", "small", "soft", "square", "strange", "strong", "tiny", "warm", "wet",
-    "wide", "wooden",
+    "big", "cheap", "cold", "dark", "dirty", "empty", "fresh", "heavy", "huge", "light", "long", "new", "plain",
+    "round", "short", "shiny", "small", "square", "strong", "tiny", "wet", "wooden",
 )  # fmt: skip
 PLACES = (
-    "at home", "at school", "at the airport", "at the market", "at the museum", "at the office", "at the station",
-    "behind the house", "by the river", "in the attic", "in the cellar", "in the garden", "in the hall",
-    "in the kitchen", "in the library", "in the park", "in the street", "in the workshop", "near the bridge",
-    "near the church", "next to the door", "on the balcony", "on the beach", "on the roof", "under the tree",
+    "at home", "at school", "at the market", "at the office", "at the station", "behind the house", "by the river",
+    "in the cellar", "in the garden", "in the kitchen", "in the library", "in the park", "in the street",
+    "near the bridge", "on the beach", "on the roof",
 )  # fmt: skip
 
 
@@ -79,18 +70,15 @@ def _carried(base: str) -> Verb:
 
 VERBS = (
     *map(_verb, (
-        "admire", "borrow", "check", "clean", "close", "collect", "count", "cover", "deliver", "describe", "examine",
-        "fetch", "finish", "fix", "guard", "inspect", "like", "load", "lock", "measure", "mention", "move", "need",
-        "notice", "offer", "open", "order", "pack", "paint", "pass", "photograph", "polish", "pull", "push", "remember",
-        "repair", "return", "show", "touch", "turn", "use", "visit", "want", "wash", "watch", "weigh", "wrap",
+        "admire", "borrow", "check", "clean", "close", "collect", "count", "cover", "deliver", "describe", "finish",
+        "fix", "inspect", "like", "lock", "measure", "move", "notice", "open", "order", "pack", "paint", "pull",
+        "push", "repair", "return", "touch", "use", "wash", "watch",
     )),
-    *map(_carried, ("carry", "copy", "dry", "empty", "tidy")),
+    *map(_carried, ("carry", "copy", "dry", "tidy")),
     *(_verb(*forms) for forms in (
-        ("break", "broke", "broken"), ("bring", "brought"), ("build", "built"), ("buy", "bought"),
-        ("catch", "caught"), ("choose", "chose", "chosen"), ("draw", "drew", "drawn"), ("drop", "dropped"),
-        ("find", "found"), ("forget", "forgot", "forgotten"), ("hide", "hid", "hidden"), ("hold", "held"),
-        ("keep", "kept"), ("lend", "lent"), ("lose", "lost"), ("make", "made"), ("see", "saw", "seen"),
-        ("sell", "sold"), ("send", "sent"), ("steal", "stole", "stolen"), ("take", "took", "taken"),
+        ("break", "broke", "broken"), ("bring", "brought"), ("buy", "bought"), ("choose", "chose", "chosen"),
+        ("draw", "drew", "drawn"), ("find", "found"), ("hide", "hid", "hidden"), ("hold", "held"), ("keep", "kept"),
+        ("lose", "lost"), ("see", "saw", "seen"), ("sell", "sold"), ("send", "sent"), ("take", "took", "taken"),
         ("throw", "threw", "thrown"), ("wear", "wore", "worn"),
     )),
 )  # fmt: skip

@@ -6,7 +6,9 @@ run a segment of the stream from the root down. A block's *place* is its number 
 
 A *tile* is some neighbouring queries of one segment, with all the query heads of a key head. It walks the blocks of
 its path from the first that its window reaches to the last that its last row sees. A tile with many blocks, while
-processors are idle, becomes several *pieces*, whose sums are joined afterwards.
+processors are idle, becomes several *pieces*, whose sums are joined afterwards. Where a root and its first child are
+WHOLE, and few, the child's tiles begin with the root's queries, which see nothing behind the root: what is above both
+is walked once.
 
 With `invariant`, a path's blocks are parted wherever a multiple of SPAN positions begins, and the sums of the parts
 are joined in their order, whether they are pieces of their own or walked by one program: which of them it is changes
@@ -22,12 +24,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ramet.round import Capacity, Round
-from ramet.tree import MAX_ANCESTORS, BoolArray, IntArray
+from ramet.tree import MAX_ANCESTORS, WHOLE, BoolArray, IntArray
 
 KEYS = 64  # keys a block
 SPAN = 2048  # positions between two joints of a path, where bits must not depend on the load
 NARROW, WIDE = 64, 128  # rows a tile: a row is one query of one head
-ITEM = ("query", "n_queries", "segment", "n_blocks", "run", "key", "step", "slot")
+ITEM = ("query", "n_queries", "segment", "n_blocks", "run", "key", "step", "slot", "n_above")
 SEGMENT = ("block", "anchor", "context_end", *(f"run{i}" for i in range(MAX_ANCESTORS + 1)))
 RUN = ("position", "n_keys", "n_paged", "pages", "row")
 JOIN = ("query", "n_queries", "slot", "n_pieces")
@@ -291,11 +293,13 @@ def _chains(parents: IntArray) -> tuple[_Long, _Long]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tiles:
-    """[M] each: the segment, its queries, whether the tile is wide, and the places of the blocks that it walks."""
+    """[M] each: the segment, its queries, of which the first n_above are its parent's, whether the tile is wide, and
+    the places of the blocks that it walks."""
 
     segments: _Long
     queries: _Long
     n_queries: _Long
+    n_above: _Long
     wide: BoolArray | None  # None: wide ones were not looked for
     begins: _Long
     ends: _Long
@@ -314,7 +318,11 @@ def _tiles(packed: Round, paths: _Paths, tiling: Tiling, window: int, read: bool
 def _tiles_of(packed: Round, paths: _Paths, tiling: Tiling, window: int, read: bool, *, wide: bool) -> _Tiles:
     rows = packed["read_rows" if read else "every_rows"]
     bounds = packed["read_bounds" if read else "every_bounds"]
-    segments, queries, n_queries, is_wide = _cut(bounds, tiling, wide)
+    n_above = np.zeros(len(bounds) - 1, np.int64) if window else _from_above(packed, bounds, tiling)
+    segments, queries, n_queries, is_wide = _cut(bounds, n_above, tiling, wide)
+    left = n_above[segments] - (queries - bounds[segments] + n_above[segments])
+    lifted = left >= n_queries  # a root's queries alone
+    segments, n_above = segments - lifted, np.where(lifted, 0, np.maximum(left, 0))
     positions = packed["positions"]
     last = positions[rows[queries + n_queries - 1]].astype(np.int64)
     blocks, own = packed["blocks"][segments], paths.own[segments]
@@ -327,13 +335,25 @@ def _tiles_of(packed: Round, paths: _Paths, tiling: Tiling, window: int, read: b
         reached = np.flatnonzero(lowest > 0)
         if len(reached):
             begins[reached] = paths.places(segments[reached], lowest[reached], up=False)
-    return _Tiles(segments, queries, n_queries, is_wide, begins, ends)
+    return _Tiles(segments, queries, n_queries, n_above, is_wide, begins, ends)
 
 
-def _cut(bounds: IntArray, tiling: Tiling, wide: bool) -> tuple[_Long, _Long, _Long, BoolArray | None]:
+def _from_above(packed: Round, bounds: IntArray, tiling: Tiling) -> _Long:
+    """[S] how many queries of its parent's each segment's tiles begin with."""
+    parents, whole, counts = packed["parents"], packed["blocks"] == WHOLE, np.diff(bounds)
+    found = np.zeros(len(parents), np.int64)
+    child = 1 + np.flatnonzero((parents[1:] == np.arange(len(parents) - 1)) & whole[1:] & whole[:-1])
+    child = child[(parents[child - 1] < 0) & (counts[child] > 0)]
+    child = child[counts[child] + counts[child - 1] <= tiling.widths[-1] // tiling.group]
+    found[child] = counts[child - 1]
+    return found
+
+
+def _cut(bounds: IntArray, n_above: _Long, tiling: Tiling, wide: bool) -> tuple[_Long, _Long, _Long, BoolArray | None]:
     """Segments, first queries, numbers of queries of the tiles, and whether they are wide: a segment's wide ones come
     before its narrow one, which it has where its last rows fit one."""
-    begins, counts = bounds[:-1], bounds[1:] - bounds[:-1]
+    begins, counts = bounds[:-1] - n_above, np.diff(bounds) + n_above
+    counts[:-1] -= n_above[1:]
     narrow = tiling.widths[0] // tiling.group
     if not wide:
         return *_slices(begins, counts, narrow), None
@@ -344,7 +364,7 @@ def _cut(bounds: IntArray, tiling: Tiling, wide: bool) -> tuple[_Long, _Long, _L
     return a, b, c, np.arange(len(a)) < len(first[0])
 
 
-def _slices(begins: IntArray, counts: IntArray, size: int) -> tuple[_Long, _Long, _Long]:
+def _slices(begins: IntArray | _Long, counts: IntArray | _Long, size: int) -> tuple[_Long, _Long, _Long]:
     n = -(-counts // size)
     of = np.repeat(np.arange(len(n)), n)
     offset = _within(n) * size
@@ -367,6 +387,7 @@ class _Pieces:
     begins: _Long
     n_blocks: _Long
     slots: _Long | int
+    n_above: _Long
     wide: BoolArray | None
 
 
@@ -374,7 +395,9 @@ def _pieces(paths: _Paths, tiles: _Tiles, tiling: Tiling, invariant: bool) -> tu
     """The tiles, some of them in several pieces; and the list of joins."""
     n_blocks, counts = tiles.ends - tiles.begins, _piece_counts(paths, tiles, tiling, invariant)
     if counts is None:
-        whole = _Pieces(tiles.queries, tiles.n_queries, tiles.segments, tiles.begins, n_blocks, -1, tiles.wide)
+        whole = _Pieces(
+            tiles.queries, tiles.n_queries, tiles.segments, tiles.begins, n_blocks, -1, tiles.n_above, tiles.wide
+        )
         return whole, np.zeros(len(JOIN), np.int32)
     parted = counts > 1
     sizes = tiles.n_queries * tiling.n_heads
@@ -384,8 +407,10 @@ def _pieces(paths: _Paths, tiles: _Tiles, tiling: Tiling, invariant: bool) -> tu
     of, part = np.repeat(np.arange(len(counts)), counts), _within(counts)
     begins, ends = _ends(paths, tiles, of, part, counts, invariant)
     places = np.where(parted[of], slots[of] + part * sizes[of], -1)
-    wide = None if tiles.wide is None else tiles.wide[of]
-    found = _Pieces(tiles.queries[of], tiles.n_queries[of], tiles.segments[of], begins, ends - begins, places, wide)
+    found = _Pieces(
+        tiles.queries[of], tiles.n_queries[of], tiles.segments[of], begins, ends - begins, places, tiles.n_above[of],
+        None if tiles.wide is None else tiles.wide[of],
+    )  # fmt: skip
     return found, _counted(joins[np.argsort(-joins[:, 3] * joins[:, 1], kind="stable")])
 
 
@@ -464,7 +489,7 @@ def _items(paths: _Paths, pieces: _Pieces) -> list[IntArray]:
     """The list of items of each width, the longest first."""
     table = np.empty((len(pieces.segments), len(ITEM)), np.int32)
     table[:, 0], table[:, 1], table[:, 2] = pieces.queries, pieces.n_queries, pieces.segments
-    table[:, 3], table[:, 7] = pieces.n_blocks, pieces.slots
+    table[:, 3], table[:, 7], table[:, 8] = pieces.n_blocks, pieces.slots, pieces.n_above
     table[:, 4], table[:, 5], table[:, 6] = paths.find(pieces.segments, pieces.begins)
     order = np.argsort(-pieces.n_blocks, kind="stable")
     if pieces.wide is None:

@@ -214,7 +214,7 @@ def _attend(
     in_head = d < head_dim
     part_queries: tl.constexpr = block_m // group
     unit = pid
-    begin, all_queries, of, left, run, key, step, slot = _item(items, unit // (n_kv_heads * n_parts), n_most)
+    begin, all_queries, of, left, run, key, step, slot, n_above = _item(items, unit // (n_kv_heads * n_parts), n_most)
     for turn in range(tl.cdiv(n_units, n_programs)):
         head = unit % n_kv_heads
         skipped = unit // n_kv_heads % n_parts * part_queries
@@ -231,8 +231,10 @@ def _attend(
             at = tl.load(positions + tl.load(rows + query))
             begins = at // block * block
             high = begins + (block - 1)
+            high = tl.where(m // group < n_above - skipped, tl.minimum(high, anchor - 1), high)
             low = tl.maximum(begins, anchor) - window + 1
             lowest_high = tl.load(positions + tl.load(rows + first)) // block * block + (block - 1)
+            lowest_high = tl.where(n_above > skipped, tl.minimum(lowest_high, anchor - 1), lowest_high)
             last_at = tl.load(positions + tl.load(rows + first + n_queries - 1))
             highest_low = tl.maximum(last_at // block * block, anchor) - window + 1
             real = m < n_queries * group
@@ -279,7 +281,8 @@ def _attend(
                 )  # fmt: skip
                 _finish(acc, top, total, target, sums, tops, slot, place, real, in_head, d, head_dim)
         unit = (turn + 1) * n_programs + tl.where(turn % 2 == 0, n_programs - 1 - pid, pid)
-        begin, all_queries, of, left, run, key, step, slot = _item(items, unit // (n_kv_heads * n_parts), n_most)
+        item = unit // (n_kv_heads * n_parts)
+        begin, all_queries, of, left, run, key, step, slot, n_above = _item(items, item, n_most)
 
 
 @triton.jit
@@ -288,7 +291,7 @@ def _item(items: tl.tensor, i: tl.tensor, n_most: tl.tensor) -> tuple[tl.tensor,
     item = items + (1 + tl.minimum(i, n_most - 1)) * _ITEM
     return (
         tl.load(item), tl.load(item + 1), tl.load(item + 2), tl.load(item + 3), tl.load(item + 4), tl.load(item + 5),
-        tl.load(item + 6), tl.load(item + 7),
+        tl.load(item + 6), tl.load(item + 7), tl.load(item + 8),
     )  # fmt: skip
 
 
@@ -361,6 +364,8 @@ def _walk(
     acc = tl.zeros([block_m, block_d], tl.float32)
     d, n = tl.arange(0, block_d), tl.arange(0, block_n)
     in_head = (d < head_dim)[None, :]
+    # Without spans a context is one run: blocks of its keys begin where pages do.
+    aligned: tl.constexpr = (page_size > 0) & (span == 0) & (block_n % (page_size + (page_size == 0)) == 0)
     k_own, v_own = k + head * k_head, v + head * v_head
     k_offsets, v_offsets = n[:, None] * k_row + d[None, :], n[:, None] * v_row + d[None, :]
     k_paged, v_paged = page_keys + head * page_head, page_values + head * page_head
@@ -375,12 +380,19 @@ def _walk(
             n_paged = tl.minimum(tl.maximum((in_pages + (keys - 1) - key) // keys, 0), here)
             n_own -= n_paged
             numbers = context_pages + pages
-            page = tl.load(numbers + (position + key + n) // page_size, mask=key + n < in_pages, other=0)
+            within = n
+            if aligned:  # all but one scalar of a turn is the same for every turn
+                numbers, within = numbers + n // page_size, n % page_size
+                page = tl.load(numbers + key // page_size, mask=key + n < in_pages, other=0)
+            else:
+                page = tl.load(numbers + (position + key + n) // page_size, mask=key + n < in_pages, other=0)
             at = key
             n_turns = n_paged * (keys // block_n)
             for _ in tl.range(n_turns, num_stages=n_stages):
                 own = at + n
-                slot = (page * page_size + (position + own) % page_size).to(tl.int64) * page_row
+                if not aligned:
+                    within = (position + own) % page_size
+                slot = page.to(tl.int64) * (page_size * page_row) + within * page_row
                 k_at, v_at = k_paged + slot, v_paged + slot
                 if span:
                     row = (base + own).to(tl.int64)
@@ -394,13 +406,16 @@ def _walk(
                 v_tile = tl.load(v_at[:, None] + d[None, :], mask=wanted, other=0.0)
                 acc = tl.dot(weights.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
                 at += block_n
-                page = tl.load(numbers + (position + at + n) // page_size, mask=at + n < in_pages, other=0)
+                if aligned:
+                    page = tl.load(numbers + at // page_size, mask=at + n < in_pages, other=0)
+                else:
+                    page = tl.load(numbers + (position + at + n) // page_size, mask=at + n < in_pages, other=0)
         is_rest = (here == rest) & (next_in_pages == 0)
         n_next = tl.where(is_rest, tl.minimum(next_rest, n_blocks - here), 0)
         at = key + (here - n_own) * keys
         end = tl.cdiv(n_keys, keys) * keys
         n_turns = (n_own + n_next) * (keys // block_n)
-        for _ in tl.range(n_turns, num_stages=n_stages):
+        for _ in tl.range(n_turns, num_stages=2 if n_stages > 2 else n_stages):  # of three, none would be under way
             done = at >= end
             at, position = tl.where(done, 0, at), tl.where(done, next_position, position)
             base, n_keys = tl.where(done, next_base, base), tl.where(done, next_keys, n_keys)

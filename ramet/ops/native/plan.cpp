@@ -213,12 +213,12 @@ class Paths {
 };
 
 struct Tile {
-    int32_t segment, query, n_queries, wide, begin, end;
+    int32_t segment, query, n_queries, n_above, wide, begin, end;
     int32_t n_blocks() const { return end - begin; }
 };
 
 struct Item {
-    int32_t query, n_queries, segment, n_blocks, run, key, step, slot;
+    int32_t query, n_queries, segment, n_blocks, run, key, step, slot, n_above;
 };
 
 struct Join {
@@ -266,17 +266,35 @@ class AttentionPlan {
         const int32_t narrow = task_.narrow / task_.group(), wide = task_.wide / task_.group();
         const int32_t* bounds = round_[task_.read ? kReadBounds : kEveryBounds];
         const int32_t n_segments = round_.size(kStarts);
-        auto slice = [this](int32_t segment, int32_t begin, int32_t end, int32_t size, int32_t is_wide) {
-            for (; begin < end; begin += size)
-                tiles_.push_back({segment, begin, std::min(size, end - begin), is_wide, 0, 0});
+        const Ints from_above = n_from_above(bounds, n_segments);
+        auto slice = [&](int32_t segment, int32_t begin, int32_t end, int32_t size, int32_t is_wide) {
+            for (; begin < end; begin += size) {
+                const int32_t n = std::min(size, end - begin), above = std::max(bounds[segment] - begin, 0);
+                const bool lifted = above >= n;  // a root's queries alone
+                tiles_.push_back({segment - lifted, begin, n, lifted ? 0 : above, is_wide, 0, 0});
+            }
         };
         tiles_.clear();
         auto n_wide = [&](int32_t n) { return has_wide_ ? std::min(n, (n + wide - narrow - 1) / wide * wide) : 0; };
+        auto begin = [&](int32_t s) { return bounds[s] - from_above[s]; };
+        auto end = [&](int32_t s) { return bounds[s + 1] - from_above[s + 1]; };
         for (int32_t s = 0; has_wide_ && s < n_segments; ++s)
-            slice(s, bounds[s], bounds[s] + n_wide(bounds[s + 1] - bounds[s]), wide, 1);
-        for (int32_t s = 0; s < n_segments; ++s)
-            slice(s, bounds[s] + n_wide(bounds[s + 1] - bounds[s]), bounds[s + 1], narrow, 0);
+            slice(s, begin(s), begin(s) + n_wide(end(s) - begin(s)), wide, 1);
+        for (int32_t s = 0; s < n_segments; ++s) slice(s, begin(s) + n_wide(end(s) - begin(s)), end(s), narrow, 0);
         for (Tile& tile : tiles_) place(tile);
+    }
+
+    // How many queries of its parent's each segment's tiles begin with; behind the last, 0.
+    Ints n_from_above(const int32_t* bounds, int32_t n_segments) const {
+        const int32_t *parents = round_[kParents], *blocks = round_[kBlocks];
+        const int32_t most = std::max(task_.narrow, task_.wide) / task_.group();
+        Ints found(n_segments + 1);
+        for (int32_t s = 1; task_.window == 0 && s < n_segments; ++s) {
+            if (parents[s] != s - 1 || parents[s - 1] >= 0) continue;
+            if (blocks[s] != kWholeBlock || blocks[s - 1] != kWholeBlock) continue;
+            if (bounds[s + 1] > bounds[s] && bounds[s + 1] - bounds[s - 1] <= most) found[s] = bounds[s] - bounds[s - 1];
+        }
+        return found;
     }
 
     int64_t wide_load() const {
@@ -318,7 +336,7 @@ class AttentionPlan {
     void add(const Tile& tile, int32_t begin, int32_t end, int32_t slot) {
         const Paths::Block block = paths_.find(tile.segment, begin);
         items_.push_back(
-            {tile.query, tile.n_queries, tile.segment, end - begin, block.run, block.key, block.step, slot}
+            {tile.query, tile.n_queries, tile.segment, end - begin, block.run, block.key, block.step, slot, tile.n_above}
         );
         wide_.push_back(tile.wide);
     }

@@ -8,8 +8,11 @@ from ctypes import c_float, c_int64
 
 import torch
 
+from ramet.cache.kv import KeyValue
+from ramet.ops.attention.cpu import keep
 from ramet.ops.native import Library, library, pointer
 from ramet.ops.norm import reference
+from ramet.round import Stream
 
 rotation = reference.rotation
 
@@ -81,11 +84,13 @@ def rotate(
     q_norm: torch.Tensor | None,
     k_norm: torch.Tensor | None,
     eps: float,
+    pages: KeyValue | None = None,
+    stream: Stream | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """As `reference.rotate`, in place: q, k and v returned are views of qkv."""
     found = _library_for(qkv)
     if found is None:
-        return reference.rotate(qkv, rotation, n_heads, n_kv_heads, q_norm, k_norm, eps)
+        return reference.rotate(qkv, rotation, n_heads, n_kv_heads, q_norm, k_norm, eps, pages, stream)
     qkv, rotation = _dense(qkv), rotation.float().contiguous()
     head_dim = qkv.shape[1] // (n_heads + 2 * n_kv_heads)
     q_norm, k_norm = (None if w is None else _weight(w) for w in (q_norm, k_norm))
@@ -93,10 +98,10 @@ def rotate(
         pointer(qkv), c_int64(qkv.stride(0)), pointer(rotation), n_heads, n_kv_heads, head_dim, rotation.shape[2],
         pointer(q_norm), pointer(k_norm), c_float(eps), len(qkv), *_how(qkv),
     )  # fmt: skip
-    return (
-        _heads(qkv, 0, n_heads, head_dim), _heads(qkv, n_heads, n_kv_heads, head_dim),
-        _heads(qkv, n_heads + n_kv_heads, n_kv_heads, head_dim),
-    )  # fmt: skip
+    k, v = (_heads(qkv, n_heads + i * n_kv_heads, n_kv_heads, head_dim) for i in range(2))
+    if pages is not None and stream is not None:
+        keep(pages, k, v, stream)
+    return _heads(qkv, 0, n_heads, head_dim), k, v
 
 
 def gated(gate_up: torch.Tensor, activation: str) -> torch.Tensor:

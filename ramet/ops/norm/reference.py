@@ -7,6 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
+from ramet.cache.kv import KeyValue
+from ramet.ops.attention.reference import keep
+from ramet.round import Stream
+
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
     """x / sqrt(mean(x^2) + eps) * weight (Zhang & Sennrich 2019), in float32, rounded once.
@@ -66,17 +70,23 @@ def rotate(
     q_norm: torch.Tensor | None,
     k_norm: torch.Tensor | None,
     eps: float,
+    pages: KeyValue | None = None,
+    stream: Stream | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Per-head norm (where weights are given) and rotary embedding of a merged projection.
 
     qkv [T, (Hq + 2 Hk) * D]; rotation [T, 2, R/2] float32: cosines, then sines, of each row's position, times the
     model's attention scale. Of each head's D values the first R are rotated, their halves against each other
     (x1 cos - x2 sin, x2 cos + x1 sin: RoPE as in GPT-NeoX and transformers). q_norm, k_norm [D] float32 (Qwen3).
-    Returns q [T, Hq, D], k and v [T, Hk, D]; may work in place, so qkv must not be used afterwards.
+    Returns q [T, Hq, D], k and v [T, Hk, D]; may work in place, so qkv must not be used afterwards. With pages, and
+    the stream that the rows are of, k and v are kept in them too (attention/reference.keep).
     """
     heads = qkv.unflatten(1, (n_heads + 2 * n_kv_heads, -1))
     q, k, v = heads.split([n_heads, n_kv_heads, n_kv_heads], 1)
-    return _turn(q, rotation, q_norm, eps), _turn(k, rotation, k_norm, eps), v
+    q, k = _turn(q, rotation, q_norm, eps), _turn(k, rotation, k_norm, eps)
+    if pages is not None and stream is not None:
+        keep(pages, k, v, stream)
+    return q, k, v
 
 
 def _turn(x: torch.Tensor, rotation: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:

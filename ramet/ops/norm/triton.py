@@ -12,7 +12,10 @@ import torch
 import triton
 import triton.language as tl
 
+from ramet.cache.kv import KeyValue
+from ramet.ops.attention.triton import keep
 from ramet.ops.processors import processors
+from ramet.round import Stream
 
 _Launch = tuple[dict[str, Any], dict[str, int]]  # constants and options of a launch
 
@@ -88,6 +91,8 @@ def rotate(
     q_norm: torch.Tensor | None,
     k_norm: torch.Tensor | None,
     eps: float,
+    pages: KeyValue | None = None,
+    stream: Stream | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """As `reference.rotate`. Rows of qkv may lie apart. q and k are views of one new tensor, v is a view of qkv, which
     stays as it is."""
@@ -98,12 +103,37 @@ def rotate(
         n_heads, n_kv_heads, width, 2 * rotation.shape[2], q_norm is not None, k_norm is not None
     )
     n_vectors = len(qkv) * n_turned
-    if n_vectors:
+    here = pages is not None and stream is not None and kernel is _turn_kernel  # kept by the same launch
+    if n_vectors and kernel is _turn_kernel:
+        _turn(qkv, rotation, q_norm, k_norm, out, eps, pages, stream, constants, options)
+    elif n_vectors:
         kernel[(triton.cdiv(n_vectors, constants["block_r"]),)](
             qkv, qkv.stride(0), rotation.contiguous(), q_norm, k_norm, out, n_vectors, eps, **constants, **options
         )
     q, k = out.split([n_heads, n_kv_heads], 1)
-    return q, k, qkv[:, n_turned * width :].unflatten(1, (n_kv_heads, width))
+    v = qkv[:, n_turned * width :].unflatten(1, (n_kv_heads, width))
+    if pages is not None and stream is not None and not here:
+        keep(pages, k, v, stream)
+    return q, k, v
+
+
+def _turn(
+    qkv: torch.Tensor, rotation: torch.Tensor, q_norm: torch.Tensor | None, k_norm: torch.Tensor | None,
+    out: torch.Tensor, eps: float, pages: KeyValue | None, stream: Stream | None, constants: dict[str, Any],
+    options: dict[str, int],
+) -> None:  # fmt: skip
+    """Turn heads of which all is rotated; what is kept is turned once more, straight into its pages."""
+    n_vectors, block, kept = out.shape[0] * out.shape[1], constants["block_r"], None
+    if pages is not None and stream is not None:
+        assert pages.keys.is_contiguous()
+        assert pages.values.is_contiguous()
+        kept = pages.keys, pages.values, stream.kept_rows, stream.kept_slots
+    n_kept = 0 if kept is None else len(kept[2]) * constants["n_kv_heads"]
+    n_programs = triton.cdiv(n_vectors, block)
+    _turn_kernel[(n_programs + triton.cdiv(n_kept, block),)](
+        qkv, qkv.stride(0), rotation.contiguous(), q_norm, k_norm, out, n_vectors, *(kept or (None,) * 4), n_kept,
+        n_programs, eps, keeps=kept is not None, **constants, **options,
+    )  # fmt: skip
 
 
 def gated(gate_up: torch.Tensor, activation: str) -> torch.Tensor:
@@ -134,6 +164,8 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
     for dtype, shape in _ROTATED:
         for normed in ((True, True), (False, False), (True, False)):
             kernel, constants, options = _rotate_launch(*shape, *normed)
+            if kernel is _turn_kernel:
+                constants = constants | {"keeps": shape[1] > 0}
             yield kernel, _types(kernel, dtype, constants), constants, options
     for dtype, activation in (("bf16", "silu"), ("bf16", "gelu_tanh"), ("fp32", "sigmoid")):
         constants, options = _gate_launch(3584, activation, 1)
@@ -231,8 +263,12 @@ def _strides(x: torch.Tensor) -> tuple[int, int]:
 
 def _types(kernel: Any, dtype: str, constants: dict[str, Any]) -> dict[str, str]:
     """The types of a kernel's arguments, told by their names."""
-    given = ("x_ptr", "gate_ptr", "out_ptr", "first_ptr", "second_ptr", "router_ptr", "scale_ptr")
-    kinds = dict.fromkeys(given, f"*{dtype}") | {"positions_ptr": "*i32", "kinds_ptr": "*i32"}
+    given = (
+        "x_ptr", "gate_ptr", "out_ptr", "first_ptr", "second_ptr", "router_ptr", "scale_ptr", "page_keys_ptr",
+        "page_values_ptr",
+    )  # fmt: skip
+    listed = ("positions_ptr", "kinds_ptr", "kept_rows_ptr", "kept_slots_ptr")
+    kinds = dict.fromkeys(given, f"*{dtype}") | dict.fromkeys(listed, "*i32")
     kinds |= {"eps": "fp32", "scale": "fp32", "factor": "fp32"} | dict.fromkeys(constants, "constexpr")
     return {name: kinds.get(name, "*fp32" if name.endswith("_ptr") else "i32") for name in kernel.arg_names}
 
@@ -428,18 +464,16 @@ def _rotate_kernel(
     tl.store(out_ptr + i.to(tl.int64)[:, None] * width + d[None, :], out.to(out_ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["n_vectors"])
-def _turn_kernel(
+@triton.jit
+def _turned(
     x_ptr: tl.tensor, x_row: tl.tensor, rotation_ptr: tl.tensor, q_norm_ptr: tl.tensor, k_norm_ptr: tl.tensor,
-    out_ptr: tl.tensor, n_vectors: tl.tensor, eps: tl.tensor, n_heads: tl.constexpr, n_kv_heads: tl.constexpr,
-    width: tl.constexpr, q_normed: tl.constexpr, k_normed: tl.constexpr, block_r: tl.constexpr,
-) -> None:  # fmt: skip
-    """As `_rotate_kernel` of heads of which all is rotated."""
+    row: tl.tensor, head: tl.tensor, known: tl.tensor, eps: tl.tensor, n_heads: tl.constexpr, width: tl.constexpr,
+    q_normed: tl.constexpr, k_normed: tl.constexpr, block_r: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
+    """Both halves of heads of rows, normed and rotated."""
     half: tl.constexpr = width // 2
-    i, d = tl.program_id(0) * block_r + tl.arange(0, block_r), tl.arange(0, half)
-    row = i // (n_heads + n_kv_heads)
-    head = i - row * (n_heads + n_kv_heads)
-    is_q, inside = head < n_heads, tl.broadcast_to((i < n_vectors)[:, None], (block_r, half))
+    d = tl.arange(0, half)
+    is_q, inside = head < n_heads, tl.broadcast_to(known[:, None], (block_r, half))
     at = x_ptr + (row.to(tl.int64) * x_row + head * width)[:, None] + d[None, :]
     angle = rotation_ptr + row.to(tl.int64)[:, None] * width + d[None, :]
     cos = tl.load(angle, mask=inside, other=1.0)
@@ -456,9 +490,54 @@ def _turn_kernel(
         scale = tl.rsqrt(tl.sum(first * first + second * second, 1) / width + eps)
         scale = tl.where(tl.where(is_q, q_normed, k_normed), scale, 1.0)[:, None]
         first, second = first * scale * first_weight, second * scale * second_weight
-    out = out_ptr + i.to(tl.int64)[:, None] * width + d[None, :]
-    tl.store(out, (first * cos - second * sin).to(out_ptr.dtype.element_ty), mask=inside)
-    tl.store(out + half, (second * cos + first * sin).to(out_ptr.dtype.element_ty), mask=inside)
+    return first * cos - second * sin, second * cos + first * sin
+
+
+@triton.jit
+def _store_halves(at: tl.tensor, first: tl.tensor, second: tl.tensor, known: tl.tensor, half: tl.constexpr) -> None:
+    """Of heads that begin at `at`."""
+    at = at[:, None] + tl.arange(0, half)[None, :]
+    tl.store(at, first.to(at.dtype.element_ty), mask=known[:, None])
+    tl.store(at + half, second.to(at.dtype.element_ty), mask=known[:, None])
+
+
+@triton.jit(do_not_specialize=["n_vectors", "n_kept", "n_programs"])
+def _turn_kernel(
+    x_ptr: tl.tensor, x_row: tl.tensor, rotation_ptr: tl.tensor, q_norm_ptr: tl.tensor, k_norm_ptr: tl.tensor,
+    out_ptr: tl.tensor, n_vectors: tl.tensor, page_keys_ptr: tl.tensor, page_values_ptr: tl.tensor,
+    kept_rows_ptr: tl.tensor, kept_slots_ptr: tl.tensor, n_kept: tl.tensor, n_programs: tl.tensor, eps: tl.tensor,
+    keeps: tl.constexpr, n_heads: tl.constexpr, n_kv_heads: tl.constexpr, width: tl.constexpr,
+    q_normed: tl.constexpr, k_normed: tl.constexpr, block_r: tl.constexpr,
+) -> None:  # fmt: skip
+    """As `_rotate_kernel` of heads of which all is rotated. Behind the first n_programs come those of rows that are
+    kept: keys are turned into their pages, and values copied."""
+    half: tl.constexpr = width // 2
+    pid = tl.program_id(0)
+    if not keeps or pid < n_programs:
+        i = pid * block_r + tl.arange(0, block_r)
+        row = i // (n_heads + n_kv_heads)
+        head, known = i - row * (n_heads + n_kv_heads), i < n_vectors
+        first, second = _turned(
+            x_ptr, x_row, rotation_ptr, q_norm_ptr, k_norm_ptr, row, head, known, eps, n_heads, width, q_normed,
+            k_normed, block_r,
+        )  # fmt: skip
+        _store_halves(out_ptr + i.to(tl.int64) * width, first, second, known, half)
+    else:
+        i = (pid - n_programs) * block_r + tl.arange(0, block_r)
+        head = i % n_kv_heads
+        slot = tl.load(kept_slots_ptr + i // n_kv_heads, mask=i < n_kept, other=-1)
+        known = slot >= 0  # one below 0 is passed over
+        row = tl.load(kept_rows_ptr + i // n_kv_heads, mask=known, other=0)
+        first, second = _turned(
+            x_ptr, x_row, rotation_ptr, q_norm_ptr, k_norm_ptr, row, n_heads + head, known, eps, n_heads, width,
+            q_normed, k_normed, block_r,
+        )  # fmt: skip
+        target = (slot.to(tl.int64) * n_kv_heads + head) * width
+        _store_halves(page_keys_ptr + target, first, second, known, half)
+        value = x_ptr + row.to(tl.int64) * x_row + (n_heads + n_kv_heads + head) * width
+        at = value[:, None] + tl.arange(0, half)[None, :]
+        first_value, second_value = tl.load(at, mask=known[:, None]), tl.load(at + half, mask=known[:, None])
+        _store_halves(page_values_ptr + target, first_value, second_value, known, half)
 
 
 @triton.jit

@@ -1,0 +1,255 @@
+"""Run: training itself, from packs to a scored checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from training.attention import fastest
+from training.clock import Clock
+from training.data import BLOCK, Feed, Packs
+from training.model import Model, Shape, seen
+from training.muon import Muon
+from training.score import held_out, score
+from training.vocabulary import CONTROL, END, MASK, STOP, id_of
+
+_LOG_EVERY = 4.0  # seconds
+_WARM_UP = 150  # steps
+_ALIKE = 0.8  # those of queries and keys are small at first, and bfloat16 is coarse
+Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+# How far training is, and by then the chances of the kinds of blocks: single rows, some rows, whole ones. Between two
+# of these the chances lie between theirs.
+_COURSE = (
+    (0.0, (1.0, 0.0, 0.0)), (0.2, (1.0, 0.0, 0.0)), (0.25, (0.4, 0.6, 0.0)), (0.35, (0.2, 0.8, 0.0)),
+    (0.45, (0.1, 0.2, 0.7)), (0.6, (0.04, 0.06, 0.9)), (1.0, (0.0, 0.0, 1.0)),
+)  # fmt: skip
+
+
+def chances(done: float) -> list[float]:
+    """Of each kind of blocks."""
+    at = [point for point, _ in _COURSE]
+    return [float(np.interp(done, at, values)) for values in zip(*(each for _, each in _COURSE), strict=True)]
+
+
+class Trainer:
+    def __init__(self, asked: argparse.Namespace, model: Model, clock: Clock) -> None:
+        self.model, self.clock, self.curve = model, clock, list[dict[str, Any]]()
+        self.n_steps, self.n_tokens, self.n_learnt = 0, 0, 0
+        self._asked, self._device, self._rng = asked, torch.device(asked.device), random.Random(asked.seed)  # noqa: S311
+        matrices = [weight for weight in model.layers.parameters() if weight.ndim == 2]
+        taken = set(map(id, matrices))
+        rest = [weight for weight in model.parameters() if id(weight) not in taken]
+        self._muon = Muon(matrices)
+        self._adam = torch.optim.AdamW(rest, betas=(0.9, 0.98), weight_decay=0.0, fused=self._device.type == "cuda")
+        self._loss: Loss = _loss
+        if not asked.eager:
+            for layer in model.layers:
+                layer.compile()
+            self._loss = torch.compile(_loss)
+
+    def first(self, packs: Packs, plain: Model) -> None:
+        """See that what is compiled gives the gradients of the same model plain; else all go plain."""
+        on = _sent(packs, self._device)
+        with sdpa_kernel(SDPBackend.MATH):
+            _forward(plain, _loss, on).backward()
+        try:
+            loss = _forward(self.model, self._loss, on)
+            loss.backward()
+            alike = _alike(self.model, plain)
+        except Exception as error:
+            self.clock.say(f"not compiled: {type(error).__name__}: {str(error)[:300]}")
+            alike = {"": 0.0}
+        else:
+            told = " ".join(f"{name} {least:.3f}" for name, least in alike.items())
+            self.clock.say(f"first loss {loss.item():.3f}; gradients beside plain ones: {told}")
+        self.model.zero_grad(set_to_none=True)
+        plain.zero_grad(set_to_none=True)
+        if min(alike.values()) < _ALIKE:
+            self.clock.say("plain from here on")
+            for layer in self.model.layers:
+                layer._compiled_call_impl = None
+            self._loss = _loss
+
+    def step(self, packs: Packs) -> torch.Tensor:
+        """One step on a batch; returns the loss, on the device."""
+        self._set_rates()
+        loss = _forward(self.model, self._loss, _sent(packs, self._device))
+        loss.backward()
+        self._muon.step()
+        self._adam.step()
+        self.model.zero_grad(set_to_none=True)
+        self.n_steps += 1
+        self.n_tokens += packs.tokens.size
+        self.n_learnt += int(packs.weights.sum())
+        return loss.detach()
+
+    def _set_rates(self) -> None:
+        begin = self._asked.decay_from
+        rate = min((self.n_steps + 1) / _WARM_UP, 1.0) * min(1.0, max(1 - self.clock.done, 0.0) / (1 - begin))
+        self._muon.rate = self._asked.muon * rate
+        for group in self._adam.param_groups:
+            group["lr"] = self._asked.adam * rate
+
+    def run(self, feed: Feed, check: Callable[[], None]) -> None:
+        """Until the time is up."""
+        told, checked, waited = self.clock.seconds, self.clock.seconds, 0.0
+        recent: list[list[torch.Tensor]] = [[], [], []]
+        while self.clock.done < 1:
+            (kind,) = self._rng.choices(range(3), chances(self.clock.done))
+            asked = self.clock.seconds
+            packs = feed.next(kind)
+            waited += self.clock.seconds - asked
+            recent[kind].append(self.step(packs))
+            if self.clock.seconds - told > _LOG_EVERY:
+                self._tell(recent, self.clock.seconds - told, waited)
+                told, waited, recent = self.clock.seconds, 0.0, [[], [], []]
+            if self.clock.seconds - checked > self._asked.check_every and 0.5 < self.clock.done < 0.9:
+                check()
+                told = checked = self.clock.seconds
+
+    def _tell(self, recent: Sequence[Sequence[torch.Tensor]], seconds: float, waited: float) -> None:
+        losses = [round(torch.stack([*each]).mean().item(), 4) if each else None for each in recent]
+        n, at = sum(map(len, recent)), round(self.clock.seconds, 1)
+        self.curve.append({"seconds": at, "step": self.n_steps, "losses": losses, "rate": round(self._muon.rate, 6)})
+        told = " ".join(f"{loss:6.4f}" if loss is not None else "   -  " for loss in losses)
+        per_second = n * self._asked.rows * self._asked.tokens / seconds
+        self.clock.say(
+            f"step {self.n_steps} losses by kind {told} rate {self._muon.rate:.4f} "
+            f"{n / seconds:.1f} steps/s {per_second:.3g} tokens/s, waited {waited / seconds:.0%}"
+        )
+
+
+def _forward(model: Model, loss: Loss, on: Packs) -> torch.Tensor:
+    """The loss of packs that are on the device."""
+    with torch.autocast(on.tokens.device.type, torch.bfloat16, enabled=on.tokens.is_cuda):
+        visible = seen(on.documents, on.copies, on.blocks, on.stages)
+        hidden = model(on.tokens, on.positions, visible)
+        rows = on.rows.long()[..., None].expand(-1, -1, hidden.shape[2])
+        return loss(hidden.gather(1, rows), model.embed_tokens.weight, on.targets.long(), on.weights)
+
+
+def _alike(model: Model, plain: Model) -> dict[str, float]:
+    """By kind of matrix, the least cosine between the two models' gradients."""
+    found: dict[str, float] = {}
+    for (name, a), (_, b) in zip(model.named_parameters(), plain.named_parameters(), strict=True):
+        assert a.grad is not None
+        assert b.grad is not None
+        kind, cosine = name.split(".")[-2], F.cosine_similarity(a.grad.flatten(), b.grad.flatten(), dim=0).item()
+        found[kind] = min(found.get(kind, 1.0), cosine)
+    return found
+
+
+def _sent(packs: Packs, device: torch.device) -> Packs:
+    """To the device, in few pieces."""
+    names = ("tokens", "positions", "blocks", "documents", "copies", "stages")
+    wide = torch.from_numpy(np.stack([getattr(packs, name) for name in names]).astype(np.int32))
+    narrow = torch.from_numpy(np.stack([packs.rows, packs.targets]))
+    weights = torch.from_numpy(packs.weights)
+    if device.type == "cuda":
+        wide, narrow, weights = (each.pin_memory().to(device, non_blocking=True) for each in (wide, narrow, weights))
+    found = dict(zip(names, wide.unbind(), strict=True))
+    return Packs(**found, rows=narrow[0], targets=narrow[1], weights=weights)
+
+
+def _loss(hidden: torch.Tensor, head: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Mean over all masks that learn, each with the same weight."""
+    logits = F.linear(hidden, head).float()
+    losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+    return (losses * weights.flatten()).sum() / weights.sum()
+
+
+def save(out: Path, model: Model, tokenizer: Tokenizer) -> None:
+    """The checkpoint as loaders expect it, but for what it scores."""
+    mask, stop, end = (id_of(tokenizer, text) for text in (MASK, STOP, END))
+    model.save(out, model.shape.config(block=BLOCK, mask=mask, stop=stop, end=end))
+    tokenizer.save(str(out / "tokenizer.json"), pretty=False)
+    (out / "model.safetensors").chmod(0o644)
+    generation = {"eos_token_id": [stop, end], "pad_token_id": end, "do_sample": False}
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": STOP, "pad_token": END, "mask_token": MASK,
+        "additional_special_tokens": list(CONTROL), "clean_up_tokenization_spaces": False,
+        "model_max_length": model.shape.max_position_embeddings,
+    }  # fmt: skip
+    _write(out / "generation_config.json", generation)
+    _write(out / "tokenizer_config.json", settings)
+    shutil.copy(Path(__file__).with_name("template.jinja"), out / "chat_template.jinja")
+
+
+def run(asked: argparse.Namespace, path: Path, feed: Feed, clock: Clock) -> None:
+    """Train, save and score."""
+    clock.say("torch is here")
+    torch.manual_seed(asked.seed)
+    torch.set_float32_matmul_precision("high")
+    tokenizer = Tokenizer.from_file(str(path))
+    n_ids = -(-tokenizer.get_vocab_size() // 64) * 64
+    shape = Shape(n_ids, hidden_size=asked.hidden, intermediate_size=asked.inner, num_hidden_layers=asked.layers)
+    model = Model(shape)
+    scored = Model(shape)  # as it is saved: of weights in bfloat16, not compiled
+    scored.load_state_dict(model.state_dict())
+    model.to(asked.device)
+    scored.to(asked.device)
+    n_weights = sum(weight.numel() for weight in model.parameters())
+    clock.say(f"model: {n_weights:,} parameters on {_hardware(asked.device)}")
+    trainer, few, checks = Trainer(asked, model, clock), held_out(32), list[dict[str, Any]]()
+    first = feed.next(0)
+    clock.say("first batch is there")
+
+    def check() -> None:
+        save(asked.out, model, tokenizer)
+        scored.load_state_dict(_rounded(model))
+        found = score(scored, tokenizer, few)
+        checks.append({"seconds": clock.seconds, **{name: each["exact_match"] for name, each in found.items()}})
+        clock.say(_line(found))
+
+    with sdpa_kernel(fastest(_sent(first, torch.device(asked.device)), shape, clock.say), set_priority=True):
+        trainer.first(first, scored)
+        clock.begin()
+        trainer.run(feed, check)
+    log = {
+        "arguments": {name: str(value) if isinstance(value, Path) else value for name, value in vars(asked).items()},
+        "hardware": _hardware(asked.device), "torch": torch.__version__, "python": platform.python_version(),
+        "parameters": n_weights, "seconds": round(clock.seconds, 1),
+        "steps": trainer.n_steps, "tokens": trainer.n_tokens, "learnt_masks": trainer.n_learnt,
+        "scoring": "held-out prompts, greedy, whole block each step, threshold 0.9, weights in bfloat16",
+        "checks": checks, "curve": trainer.curve,
+    }  # fmt: skip
+    save(asked.out, model, tokenizer)
+    _write(asked.out / "log.json", log)
+    scored.load_state_dict(_rounded(model))
+    clock.say("saved; scoring")
+    found = score(scored, tokenizer, held_out(asked.held_out))
+    clock.say(_line(found))
+    _write(asked.out / "log.json", {"scores": found, **log})
+    for name, each in found.items():
+        for wrong in each["wrong"]:
+            clock.say(f"{name}: {wrong}")
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n")
+
+
+def _rounded(model: Model) -> dict[str, torch.Tensor]:
+    return {name: weight.bfloat16().float() for name, weight in model.state_dict().items()}
+
+
+def _line(found: dict[str, Any]) -> str:
+    return " ".join(
+        f"{name} {each['exact_match']:.3f} ({each['tokens_per_step']:.1f} tokens/step)" for name, each in found.items()
+    )
+
+
+def _hardware(device: str) -> str:
+    return torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
