@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ramet.bench.commit_curves import Dataset
 from ramet.bench.samples import JsonObject
-from ramet.bench.simulated import Mode, Seconds
+from ramet.bench.simulated import Seconds
 from ramet.bench.simulated_loads import BLOCK, Steps, Throughput, steps
 from ramet.denoise.elastic import Auto, Fixed
 
@@ -61,13 +61,10 @@ def in_processes(work: Callable[[T], R], items: Sequence[T], workers: int) -> It
 
 def _dataset(dataset: Dataset, *, batches: Sequence[int], costs: Costs, n_steps: int) -> list[JsonObject]:
     """Sizes that are fixed are simulated once for all batches."""
-    fixed = {str(size): _run(dataset, Fixed(size), n_steps) for size in SIZES}
-    whole, following = _run(dataset, "block", n_steps), _run(dataset, "next", n_steps)
+    run = partial(steps, dataset, batch=max(_N_SEQUENCES, *batches), n_steps=n_steps)
+    fixed = {str(size): run(Fixed(size)) for size in SIZES}
+    whole, following = run("block"), run("next")
     return [_row(dataset, batch, fixed, whole, following, costs, n_steps) for batch in batches]
-
-
-def _run(dataset: Dataset, mode: Mode, n_steps: int) -> Steps:
-    return steps(dataset, mode, batch=_N_SEQUENCES, n_steps=n_steps)
 
 
 def _row(

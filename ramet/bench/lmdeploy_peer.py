@@ -56,6 +56,8 @@ class LMDeployPeer:
             self._process.kill()
             self._process.wait()
         finally:
+            assert self._process.stdout is not None
+            self._process.stdout.close()
             self._log.close()
 
     def _read(self) -> Any:

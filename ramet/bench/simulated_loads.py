@@ -39,9 +39,11 @@ class Steps:
     sizes: Ints | None
 
     def throughput(self, seconds: Seconds, batch: int) -> Throughput:
-        """Were they run by so many sequences at once: the N are as many groups as that makes."""
-        together = self.rows.reshape(len(self.rows), -1, batch).sum(2)
-        tokens, time = self.gained.sum(), seconds(together.astype(float), batch).sum()
+        """Were they run by so many sequences at once: the N are as many groups as that makes, and some left over."""
+        n = self.rows.shape[1] // batch * batch
+        assert n
+        together = self.rows[:, :n].reshape(len(self.rows), -1, batch).sum(2)
+        tokens, time = self.gained[:, :n].sum(), seconds(together.astype(float), batch).sum()
         size = None if self.sizes is None else float(self.sizes.mean())
         return Throughput(float(tokens / time), float(self.gained.mean()), float(together.mean()), size)
 

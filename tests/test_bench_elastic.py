@@ -1,0 +1,393 @@
+"""The bench of elastic decoding: whose judgement draws get, what is timed, and what is made of times."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Any, cast
+
+import block_models
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from rich.console import Console
+from safetensors import safe_open
+
+from ramet.bench import (
+    elastic,
+    elastic_quick,
+    elastic_simulated,
+    elastic_table,
+    elastic_trace,
+    lmdeploy_driver,
+    sdar_checkpoint,
+)
+from ramet.bench.block_shapes import RAW, config_of, masking_of, names_of
+from ramet.bench.commit_curves import DATASETS, Curve
+from ramet.bench.curve_judge import Clock, CurveJudge, Seen, n_known
+from ramet.bench.elastic_found import Found
+from ramet.bench.elastic_sides import Side
+from ramet.bench.elastic_simulated import Costs, cells, summary
+from ramet.bench.lmdeploy_peer import LMDeployPeer, python_with_lmdeploy
+from ramet.bench.random_model import RandomModel
+from ramet.bench.rates import Rates
+from ramet.bench.simulated import Sequences
+from ramet.bench.step_times import StepFloor, StepTimes, Timed
+from ramet.bench.watch import nobody
+from ramet.denoise.draws import Draws
+from ramet.denoise.live import Beginning, Chunks
+from ramet.denoise.live_blocks import LiveBlocks
+from ramet.denoise.noise import Noise
+from ramet.denoise.unmask import Unmasking
+from ramet.engine.replies import Drawn
+from ramet.engine.settings import EngineSettings
+from ramet.errors import InvalidRequest, RametError
+from ramet.families import FAMILIES
+
+BLOCK, MASK = 32, 2047
+SETTINGS = EngineSettings(device="cpu", dtype="float32", max_round_tokens=1024, threads=1).resolved()
+RATES = Rates(1e12, 1e11)
+
+
+def begun(n_prompt: int) -> Beginning:
+    start = n_prompt // BLOCK * BLOCK
+    n = n_prompt - start
+    return Beginning(
+        start=start, tokens=np.zeros(n, np.int32), known=np.ones(n, np.bool_), n_prompt=n_prompt, told=n_prompt,
+        end=1 << 20, ends=frozenset(), unmasking=Unmasking(block=BLOCK), draws=Draws(0.0, 0, 1.0, Noise(1)),
+    )  # fmt: skip
+
+
+def unsure(chunks: Chunks) -> Drawn:
+    n = len(chunks.reads)
+    return Drawn(np.zeros(n, np.int32), np.full(n, 0.1, np.float32), np.ones(n, np.float32))
+
+
+@pytest.mark.parametrize("size", [2, 6, 32])
+@pytest.mark.parametrize("curve", [Curve(0.5, 0.0), Curve(0.14, 0.16), Curve(0.0, 0.1)])
+def test_live_replies_gain_what_simulated_ones_do(size: int, curve: Curve) -> None:
+    live, judge = LiveBlocks(BLOCK, MASK), CurveJudge(curve, BLOCK, np.random.default_rng(0))
+    places = np.array([live.add(begun(n)) for n in range(64, 124)], np.int32)
+    sequences = Sequences(curve, BLOCK, np.random.default_rng(1))
+    sequences.add(np.full(60, 1 << 40))
+    n_told = n_gained = 0
+    for step in range(300):
+        chunks = live.chunks(places, np.full(60, size, np.int32))
+        drawn = judge(chunks, unsure(chunks))
+        taken = live.take(chunks, drawn.tokens, drawn.confidence, drawn.entropy)
+        gained = sequences.chunks(size).gained.sum()
+        if step >= 40:
+            n_told, n_gained = n_told + int(taken.n_told.sum()), n_gained + int(gained)
+    assert n_told == pytest.approx(n_gained, rel=0.05)
+
+
+def test_a_run_ends_with_its_block_and_with_its_reply() -> None:
+    live, judge = LiveBlocks(BLOCK, MASK), CurveJudge(Curve(0.0, 0.0), BLOCK, np.random.default_rng(0))
+    place = live.add(begun(64))
+    judge._reserve(1)
+
+    def step(size: int = 8) -> list[float]:
+        chunks = live.chunks(np.array([place], np.int32), np.array([size], np.int32))
+        drawn = judge(chunks, unsure(chunks))
+        live.take(chunks, drawn.tokens, drawn.confidence, drawn.entropy)
+        return cast(list[float], drawn.confidence.tolist())
+
+    step()
+    judge._runs[place] = True
+    sure = [each for each in (step() for _ in range(7)) if each]
+    assert sure == [[1.0] * len(each) for each in sure]
+    assert set(step()) == {0.0}, "the next block"
+    judge._runs[place] = True
+    live.drop(place)
+    place = live.add(begun(64))
+    assert set(step()) == {0.0}, "another reply at its place"
+
+
+def test_nothing_but_how_sure_draws_are_is_changed() -> None:
+    live, judge = LiveBlocks(BLOCK, MASK), CurveJudge(Curve(0.5, 0.2), BLOCK, np.random.default_rng(0))
+    places = np.array([live.add(begun(n)) for n in (64, 70)], np.int32)
+    chunks = live.chunks(places, np.array([32, 32], np.int32))
+    tokens = np.arange(len(chunks.reads), dtype=np.int32)
+    drawn = judge(chunks, replace(unsure(chunks), tokens=tokens))
+    assert drawn.tokens is tokens
+    assert set(drawn.confidence.tolist()) <= {0.0, 1.0}
+    told = live.take(chunks, drawn.tokens, drawn.confidence, drawn.entropy)
+    assert n_known(chunks, drawn) >= int(told.n_told.sum()) >= 0
+
+
+def test_the_clock_waits_for_all_and_stops_in_time() -> None:
+    live, stops = LiveBlocks(BLOCK, MASK), list[int]()
+    places = [live.add(begun(n)) for n in (64, 70, 80)]
+    clock = Clock(None, batch=3, n_steps=4, limit_s=1e9, enough=lambda: stops.append(1), n_warm=2)
+    for n in (1, 2, 3, *[3] * 8):
+        chunks = live.chunks(np.array(places[:n], np.int32), np.full(n, 8, np.int32))
+        drawn = clock(chunks, unsure(chunks))
+        live.take(chunks, drawn.tokens, drawn.confidence, drawn.entropy)
+    assert len(clock.seen) == 8 - 2  # the third step completes the batch
+    assert len(stops) == 1
+    assert {each.replies for each in clock.seen} == {3}
+    assert all(each.tokens == 3 for each in clock.seen if each.reads)
+
+
+def test_a_batch_in_parts_counts_as_one_step() -> None:
+    halves = [Seen(0.1 * i, 2, 16, 8, 3) for i in range(5)]
+    timed = Timed.of("8", 4, halves)
+    assert (timed.seconds, timed.rows, timed.reads, timed.tokens) == pytest.approx((0.2, 32, 16, 6))
+    assert timed.tokens_s == pytest.approx(30)
+
+
+def seconds(rows: Any, n_replies: int) -> Any:
+    return np.maximum(5e-3, 5e-3 + 20e-6 * (np.asarray(rows, float) - 256)) + 1e-5 * n_replies
+
+
+def points() -> list[Timed]:
+    shapes = [(batch, size) for batch in (1, 4, 16, 64, 256) for size in (2, 4, 8, 16, 32)]
+    return [Timed(str(c), b, float(seconds(b * c, b)), b * c, b * c / 2, b, b, (0.0,)) for b, c in shapes]
+
+
+def test_step_times_go_through_what_was_measured() -> None:
+    times = StepTimes.of(points(), 100)
+    for point in points():
+        assert float(times(np.array(point.rows), point.batch)) == pytest.approx(point.seconds)
+    between = float(times(np.array(400.0), 40))
+    assert float(seconds(400, 16)) < between < 1.1 * float(seconds(400, 64))
+    beyond = float(times(np.array(2000.0), 1))
+    assert beyond == pytest.approx(float(seconds(2000, 1)), rel=0.15)
+    assert float(times(np.array(1e4), 1000)) > float(times(np.array(1e4), 1)), "more replies than were measured"
+
+
+@pytest.mark.parametrize("name", ["sdar-tiny", "llada2-tiny"])
+def test_the_floor_counts_rows_weights_and_keys(name: str) -> None:
+    model = RandomModel.made(name, config_of(name), names_of(name), SETTINGS)
+    floor = StepFloor.of(model, RATES, (1, 4, 16), n_context=100)
+    assert floor.flop[2] == pytest.approx(16 * floor.flop[0])
+    n_in_all = model.weights.n_parameters - 2048 * 64  # but for the embedding
+    if name == "sdar-tiny":
+        assert floor.flop[0] + floor.head_flop == pytest.approx(2 * n_in_all, rel=0.01)
+    assert floor.n_bytes[0] + floor.head_bytes <= 4 * n_in_all
+    few, many = (float(floor.seconds(np.array(1.0), n)) for n in (1, 1000))
+    assert many - few == pytest.approx(999 * 100 * floor.key_bytes / RATES.bytes_per_s)
+    unread = float(floor.seconds(np.array(1e6), 1, np.array(0.0)))
+    assert unread < float(floor.seconds(np.array(1e6), 1))
+
+
+def costs() -> Costs:
+    return Costs(
+        chunks=seconds, next=seconds, told=lambda n: partial(seconds, n_replies=n),
+        floor=lambda rows, n, read: 0.8 * seconds(rows, n), peer={32: 0.03},
+    )  # fmt: skip
+
+
+def test_cells_compare_auto_with_everybody() -> None:
+    rows = cast(list[dict[str, Any]], list(cells(DATASETS[:1], (1, 32), costs(), workers=1, n_steps=90)))
+    assert [(row["dataset"], row["batch"]) for row in rows] == [("ShareGPT", 1), ("ShareGPT", 32)]
+    for row in rows:
+        rates = row["tokens_s"]
+        assert {"auto", "block", "next", "2", "32"} <= set(rates)
+        assert row["commits"] == "simulated"
+        assert row["auto_over_best_fixed"] > 0.95
+        assert rates[str(row["best_fixed"])] == max(rates[str(size)] for size in elastic_simulated.SIZES)
+        assert row["bound_tokens_s"] > rates["auto"]
+    assert "peer_tokens_s" not in rows[0]
+    assert rows[1]["auto_over_peer"] > 1
+    found = cast(dict[str, Any], summary(cast(Any, rows)))
+    assert found["auto_over_block"]["least"] == min(row["auto_over_block"] for row in rows)
+    assert set(found["auto_over_peer"]["by_batch"]) == {"32"}
+
+
+def slower(rows: Any, n_replies: int) -> Any:
+    return 4 * seconds(rows, n_replies)
+
+
+def test_fixed_sizes_are_worse_served_than_a_chosen_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elastic_trace, "_LEAST", 40)
+    monkeypatch.setattr(elastic_trace, "_LOWEST", 1.0)
+    monkeypatch.setattr(elastic_trace, "_HIGHEST", 60.0)
+    monkeypatch.setattr(elastic_trace, "_PARTS", (0.5, 1.0))
+    slow = replace(costs(), chunks=slower, told=lambda n: partial(slower, n_replies=n))
+    found = elastic_trace.capacities(DATASETS[0], slow, seconds=4, workers=1, modes=("auto", "block"))
+    auto, block = cast(list[dict[str, Any]], found)
+    assert auto["requests_s"] > 1.3 * block["requests_s"] > 0
+    assert len(auto["rates"]) == len(auto["p90_ms"])
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little of everything."""
+    monkeypatch.setattr(elastic, "rates_of", lambda decoder: RATES)
+    monkeypatch.setattr(elastic, "_GRID_STEPS", 6)
+    monkeypatch.setattr(elastic, "_LOAD_STEPS", 8)
+    row = {"dataset": "x", "mode": "auto", "requests_s": 20.0, "rates": [1.0], "p90_ms": [1.0], "limit_ms": 50.0}
+    monkeypatch.setattr(elastic_trace, "capacities", lambda *_, **__: [row, row | {"mode": "block"}])
+
+
+WORK = elastic.Work(
+    batches=(1, 3), datasets=DATASETS[5:6], some=DATASETS[5:6], some_batches=(3,), n_prompt=40, budget_s=2, n_steps=30,
+    trace_s=0.5,
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick")
+def test_a_run(tmp_path: Path) -> None:
+    """Of the engine: every mode at every batch, and what is made of it."""
+    pytest.importorskip("matplotlib")
+    from ramet.bench import elastic_plot
+
+    settings = replace(SETTINGS, latency_cache=str(tmp_path / "profiles"))
+    found = elastic.run("sdar-tiny", settings, WORK, peer=False, python=None, watch=nobody())
+    found.write(tmp_path / "found.json")
+    told = json.loads((tmp_path / "found.json").read_text())
+    modes = [(row["mode"], row["batch"]) for row in told["steps"]]
+    assert sorted(modes) == sorted((m, b) for m in ("2", "4", "8", "16", "32", "block", "next") for b in (1, 3))
+    by_mode = {(row["mode"], row["batch"]): row for row in told["steps"]}
+    assert by_mode["block", 3]["rows"] == 96
+    assert by_mode["2", 3]["rows"] <= 6
+    assert by_mode["next", 3]["rows"] == by_mode["next", 3]["tokens"] == 3
+    assert [row["mode"] for row in told["loads"]] == ["next", "auto", "8", "32", "block"]
+    assert {row["hardware"] for name in ("steps", "whole", "loads", "cells", "traces") for row in told[name]} == {
+        told["machine"]["cpu"]
+    }
+    assert [(row["batch"], row["rows"]) for row in told["whole"]] == [(1, 32), (3, 96)]
+    assert [row["mode"] for row in told["traces"]] == ["auto", "block"]
+    assert len(told["cells"]) == 2
+    elastic_plot.draw(found, tmp_path / "plots")
+    names = {path.name for path in (tmp_path / "plots").iterdir()}
+    assert names == {"p90.svg", "throughput.svg", "over_time.svg"}
+    printed = Console(file=(out := StringIO()), width=140)
+    printed.print(*elastic_table.parts(found))
+    assert "simulated commits" in out.getvalue()
+
+
+def test_replies_that_end_too_soon_have_no_figures() -> None:
+    model = RandomModel.made("sdar-tiny", config_of("sdar-tiny"), names_of("sdar-tiny"), SETTINGS)
+    settings = replace(SETTINGS, chunk_size="8", block_size=BLOCK)
+    with Side.opened(model, settings, n_prompt=40, batch=1) as side:
+        request = side.request
+
+        def short(number: int, mode: Any) -> Any:
+            return request(number, mode, 40, 5)
+
+        side_type = cast(Any, type(side))
+        original, side_type.request = side_type.request, lambda _, number, mode: short(number, mode)
+        try:
+            with pytest.raises(RametError, match="no figures"):
+                side.run(8, 1, CurveJudge(Curve(0.5, 0.0), BLOCK, np.random.default_rng(0)), n_steps=99, limit_s=9)
+        finally:
+            side_type.request = original
+
+
+_DRIVER = """
+import json, sys
+print(json.dumps({"name": "it 1.0", "start_s": 2.5}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["batch"] > 2:
+        sys.exit("too many")
+    print(json.dumps({"seconds": [asked["batch"] / 100] * 3}), flush=True)
+"""
+
+
+def test_a_peers_process_is_asked_and_says_why_it_ends(tmp_path: Path) -> None:
+    program = tmp_path / "driver.py"
+    program.write_text(_DRIVER)
+    with LMDeployPeer(Path(sys.executable), tmp_path, BLOCK, 4, program) as peer:
+        assert (peer.name, peer.start_s) == ("it 1.0", 2.5)
+        assert peer.steps(2, 100) == [0.02] * 3
+        with pytest.raises(RametError, match="too many"):
+            peer.steps(3, 100)
+    assert peer._process.returncode is not None
+
+
+def test_a_python_without_the_peer_is_refused() -> None:
+    with pytest.raises(RametError, match="--lmdeploy-python"):
+        python_with_lmdeploy(Path(sys.executable))
+
+
+def test_steps_of_the_peer_are_those_in_which_all_decode() -> None:
+    clock = lmdeploy_driver.Clock(BLOCK)
+    clock.noted = [(0.0, 2, False), (1.0, 2, True), (1.5, 2, True), (2.5, 1, True), (3.0, 2, True), (3.25, 2, True)]
+    assert clock.steps(2) == [0.5, 0.25]
+
+
+def test_a_checkpoint_for_others_has_every_weight(tmp_path: Path) -> None:
+    model = RandomModel.made("sdar-tiny", config_of("sdar-tiny"), names_of("sdar-tiny"), SETTINGS)
+    sdar_checkpoint.write(model, tmp_path)
+    places = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
+    assert set(places) == set(model.weights.parts)
+    with safe_open(tmp_path / places["lm_head.weight"], "pt") as file:
+        assert torch.equal(file.get_tensor("lm_head.weight"), model.weights.part("lm_head.weight"))
+    told = json.loads((tmp_path / "config.json").read_text())
+    assert told["auto_map"] == {"AutoConfig": "configuration_sdar.SDARConfig"}
+
+
+def test_only_shapes_that_the_peer_has() -> None:
+    with pytest.raises(InvalidRequest, match="peer"):
+        elastic.run("llada2-tiny", SETTINGS, WORK, peer=True, python=None, watch=nobody())
+
+
+def test_shapes_are_those_of_their_names() -> None:
+    for name, size in {"sdar-8b": 8.19e9, "sdar-1.7b": 2.03e9, "llada2-mini": 16.26e9}.items():
+        config = config_of(name)
+        plan = FAMILIES[config.model_type].plan(FAMILIES[config.model_type].shape(config), names_of(name))
+        parts = {weight.parts: int(np.prod(weight.shape)) for weight in plan.values()}
+        assert sum(parts.values()) == pytest.approx(size, rel=0.01)
+        assert masking_of(name).size == BLOCK
+    assert set(RAW) > {"sdar-tiny"}
+
+
+@pytest.mark.slow
+def test_a_small_models_answers_and_clients(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(elastic_quick, "_LEAST", 2)
+    directory, _ = block_models.saved("sdar")
+    work = elastic_quick.Work(n_examples=3, clients=(2,), repeats=2, sizes=(2, 4, 32), max_tokens=12)
+    settings = {"device": "cpu", "dtype": "float32", "threads": 1, "block_size": 8, "latency_cache": str(tmp_path)}
+    found = elastic_quick.run(str(directory), settings, work, watch=nobody())
+    rows = cast(list[dict[str, Any]], found.quality)
+    assert [row["mode"] for row in rows] == ["block", "auto", "2", "4"], "no size above the block"
+    assert all(row["n"] == 3 and 0 <= row["exact"] <= 1 for row in rows)
+    by_mode = {row["mode"]: row for row in rows}
+    assert by_mode["block"]["rows_step"] == 8
+    assert by_mode["2"]["rows_step"] < by_mode["4"]["rows_step"] < 8
+    assert by_mode["block"]["same_as_block"] == 1
+    (clients,) = cast(list[dict[str, Any]], found.clients)
+    assert clients["clients"] == 2
+    assert {mode: len(each["samples"]) for mode, each in clients["tokens_s"].items()} == {"auto": 2, "block": 2}
+    printed = Console(file=StringIO(), width=140)
+    printed.print(*elastic_table.parts(found))
+    json.dumps(found.as_json(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--shape", "other"], "sdar-8b"), (["--batches", "0"], "list of whole numbers"), (["--peer", "x"], "lmdeploy")],
+)
+def test_command_refuses(arguments: list[str], message: str) -> None:
+    from ramet.cli import main
+
+    result = CliRunner().invoke(main, ["bench", "elastic", *arguments])
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_rows_name_their_hardware() -> None:
+    machine = {"cpu": "A Processor", "gpu": "A Card"}
+    rows = [{"mode": "auto"}]
+    for device, hardware in (("cuda", "A Card"), ("cpu", "A Processor")):
+        found = Found(model="m", machine=machine, settings={"device": device}, steps=list(rows))
+        assert cast(Any, found.as_json())["steps"] == [{"hardware": hardware, "mode": "auto"}]
+
+
+def test_the_same_number_has_the_same_prompt() -> None:
+    engine = cast(Any, type("E", (), {"writer": type("W", (), {"max_length": 500})}))
+    side = Side(engine, None, 40, 2048)
+    first, again, other = (side.request(number, "next") for number in (3, 3, 4))
+    assert first.prompt == again.prompt != other.prompt
+    assert (len(first.prompt), len(other.prompt)) == (43, 44)
+    assert first.max_tokens == 500 - 43
+    assert first.confidence_threshold is None
