@@ -84,7 +84,7 @@ def runs(model: Decoder, store: Store, max_rows: int) -> Callable[[Batch], list[
     def run(batch: Batch) -> list[Reads]:
         flight = runner.launch(batch)
         assert flight.recorded
-        return flight.wait()[0]
+        return flight.wait().reads
 
     return run
 

@@ -61,6 +61,14 @@ def test_when_pages_run_out_the_newest_waits_and_goes_on(name: str) -> None:
             assert [engine.writer.generate(each).tokens for each in requests] == [each.tokens for each in found]
 
 
+def test_prompts_that_pages_cannot_hold_together_go_one_after_the_other() -> None:
+    with loaded(cache_bytes=2**16, max_round_tokens=32, chunk_size="4") as engine:
+        n = int(engine.stats()["pages"]) * engine._cache.pages.page_size
+        requests = [asked(p, max_tokens=8, ignore_eos=True) for p in prompts(engine, [n // 2] * 3 + [n - 24, 9])]
+        assert [len(reply.tokens) for reply in together(engine, requests)] == [8] * 5
+        assert_idle(engine)
+
+
 def test_decisions_share_rounds_with_replies() -> None:
     with loaded(chunk_size="4") as engine:
         alone = engine.decide(ASKED)

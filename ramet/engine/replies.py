@@ -100,6 +100,7 @@ class Replies:
         self._spare = np.full(0, -1, np.int32)  # [P] slots for the next recurrent state of a live reply
         self._states = np.full(0, -1, np.int32)  # [P] slots of their present ones
         self._crowded = False  # pages ran out, and none has ended since
+        self._starved = False  # no page, or slot, was left for a prompt
         self._n_fresh = 0  # live replies that have not run
         self._turn = 0  # which live reply is the first of a step that has no room for all
 
@@ -141,15 +142,26 @@ class Replies:
         self._waiting.append(reply)
 
     def encode(self, part: Part, room: int) -> None:
-        """Bring rows of prompts into a round, `room` at most, and let begin what can."""
-        alone = self.alone
+        """Bring rows of prompts into a round, `room` at most, and let begin what can. Where they hold all pages, and
+        none can go on, the newest gives up its own."""
+        self._encode(part, room)
+        while self._starved and self._begun and not self._lives and not part.encodings:
+            self._wait(self._begun.pop())
+            self._crowded = True
+            self.counts.update(preemptions=1)
+            if self._begun:
+                self._encode(part, room)
+
+    def _encode(self, part: Part, room: int) -> None:
+        alone, self._starved = self.alone, False
         for reply in list(self._begun):
             if alone in (None, reply):
                 room -= self._advance(part, reply, room)
         for reply in list(self._waiting):
             if alone not in (None, reply):
                 continue
-            if room < 1 or len(self._begun) + len(self._lives) >= self.max_live or (self._crowded and self._lives):
+            n_begun = len(self._begun) + len(self._lives)
+            if room < 1 or n_begun >= self.max_live or (self._crowded and n_begun):
                 return
             if self._awaits(reply):
                 continue
@@ -292,6 +304,7 @@ class Replies:
         state = self._pages.take_state() if self._pages.recurrent else -1
         found = None if state is None else self._pages.extend(path, n)
         if state is None or found is None:
+            self._starved = True
             if state is not None and state >= 0:
                 self._pages.drop_state(state)
             return 0
