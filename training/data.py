@@ -268,7 +268,8 @@ def _work(tokenizer: str, kinds: Sequence[Sizes], seed: int, queues: Sequence[An
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     packers = [Packer(Tokenizer.from_file(tokenizer), sizes, seed + 500 * i) for i, sizes in enumerate(kinds)]
     ready: list[Packs | None] = [None for _ in kinds]
-    while True:
+    parent = os.getppid()
+    while os.getppid() == parent:  # nobody is left behind
         for kind, (packer, queue) in enumerate(zip(packers, queues, strict=True)):
             ready[kind] = ready[kind] or packer.packs()
             with contextlib.suppress(Full):
