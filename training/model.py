@@ -128,17 +128,10 @@ class Model(nn.Module):
 
 
 def _attended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """[N, H, T, D] of q [N, H, T, D], k and v [N, G, T, D] and bias [N, 1, T, T].
-
-    Written out: of torch's own kernels cuDNN's gave wrong gradients under such a bias (torch 2.11, H200), and at a few
-    hundred tokens a row the others are no faster.
-    """
-    groups = k.shape[1]
-    wide = q.unflatten(1, (groups, -1)).flatten(2, 3)  # [N, G, H / G * T, D]
-    scores = (wide @ k.mT * q.shape[3] ** -0.5).unflatten(2, (-1, q.shape[2]))
-    shares = (scores + bias[:, None]).softmax(-1).to(v.dtype)
-    made: torch.Tensor = (shares.flatten(2, 3) @ v).unflatten(2, (-1, q.shape[2])).flatten(1, 2)
-    return made
+    """[N, H, T, D] of q [N, H, T, D], k and v [N, G, T, D] and bias [N, 1, T, T]."""
+    n = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(n, 1), v.repeat_interleave(n, 1)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
 
 
 def _norm(size: int, shape: Shape) -> nn.RMSNorm:
