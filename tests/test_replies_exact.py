@@ -14,6 +14,7 @@ from tiny_engine import tiny_engine
 
 from ramet.denoise.unmask import Unmasking
 from ramet.engine import Engine
+from ramet.errors import InvalidRequest
 from ramet.generation import Generation, GenerationRequest
 
 BLOCK, N_TOKENS = 8, 21
@@ -103,6 +104,19 @@ def test_many_at_once_are_as_each_alone(max_round_tokens: int) -> None:
             found = list(pool.map(lambda prompt: engine.writer.generate(asked(prompt)), given))
         for prompt, reply in zip(given, found, strict=True):
             assert_same(reply, wanted(engine, "sdar", prompt, sizes=[5]))
+
+
+def test_batch_invariant_replies_do_not_go_by_the_load() -> None:
+    with loaded(chunk_size="auto", batch_invariant=True) as engine:
+        assert engine.latency is None
+        given = prompts(engine, (3, 30, 9, 16))
+        with ThreadPoolExecutor(len(given)) as pool:
+            found = list(pool.map(lambda prompt: engine.writer.generate(asked(prompt)), given))
+        for prompt, reply in zip(given, found, strict=True):
+            assert_same(reply, wanted(engine, "sdar", prompt))
+    with pytest.raises(InvalidRequest, match="go by the load") as caught:
+        loaded(chunk_size="auto", chunk_tiers="4:8", batch_invariant=True)
+    assert caught.value.field == "chunk_tiers"
 
 
 def test_a_prompt_may_hold_the_mask() -> None:

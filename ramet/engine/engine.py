@@ -28,6 +28,7 @@ from ramet.engine.cache import Cache
 from ramet.engine.course import Course
 from ramet.engine.latency import describe, latency, setup_of
 from ramet.engine.load import (
+    check_kind,
     check_limits,
     denoising_of,
     load_model,
@@ -143,6 +144,7 @@ class Engine:
         torch.set_num_threads(resolved.threads)
         checkpoint = open_known(source)
         frame, tokenizer = checkpoint.frame(), checkpoint.tokenizer()
+        check_kind(checkpoint, resolved)
         canvas = denoising = None
         masking, shape = masking_of(checkpoint, resolved), shape_of(checkpoint)
         diffuses = shape.conditioning is not None
@@ -266,15 +268,18 @@ class Engine:
         """Chunks as the settings say; what passes take is measured first, unless it is known, where that decides."""
         assert self.replies is not None
         settings, seconds = self.settings, None
+        told = settings.chunk_size
+        if told == "auto" and settings.batch_invariant:
+            told = str(masking.size)
         assert settings.max_round_tokens
-        if settings.chunk_size == "auto" and settings.chunk_tiers is None:
+        if told == "auto" and settings.chunk_tiers is None:
             rehearsal = Rehearsal(self._runner, self._cache.pages, masking.mask)
             setup = setup_of(self._runner.model)
             where = None if settings.latency_cache is None else Path(settings.latency_cache)
             self.latency = latency(rehearsal, masking.size, MAX_MEASURED, settings.max_round_tokens // 2, setup, where)
             self._drift = Drift(self.latency)
             seconds = self._drift.seconds
-        self.replies.sizes = chunk_sizes(settings.chunk_size, masking.size, seconds, settings.chunk_tiers)
+        self.replies.sizes = chunk_sizes(told, masking.size, seconds, settings.chunk_tiers)
 
     def _observe(self, batch: Batch, seconds: float) -> None:
         """How long a round with live replies took."""

@@ -104,9 +104,11 @@ class Writer(ABC):
             return min(most, room)
         n_reply = request.max_tokens or 1
         if n_reply > room:
+            what, field = ("prompt", "prompt") if room < 1 else ("reply", "max_tokens")
             raise RequestTooLong(
                 f"a prompt of {n_prompt} tokens and a reply of {n_reply} are more than the {self.max_length} that the "
-                "model takes; lower max_tokens"
+                f"model takes: shorten the {what}",
+                field=field,
             )
         return n_reply
 
@@ -140,7 +142,7 @@ class CanvasWriter(Writer):
             return request if request.max_tokens is not None else replace(request, max_tokens=n_tokens)
         n_prompt = len(request.prompt)  # its canvas may end behind the last position: see `Engine._in_two_steps`
         if n_prompt > self.max_length:
-            raise RequestTooLong(f"a prompt of {n_prompt} tokens; the model takes {self.max_length}")
+            raise RequestTooLong(f"{n_prompt} tokens; the model takes {self.max_length}", field="prompt")
         return request
 
 

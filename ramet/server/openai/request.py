@@ -161,7 +161,7 @@ class TextRequest(BaseModel):
         default=None, description="Nats that a step of the strategy entropy_bounded accepts."
     )
     chunk_size: ChunkSize = Field(
-        default="auto", description="Rows of the reply's chunks at most, up to the block; auto: the server chooses."
+        default="auto", description="Rows of the reply's chunks at most, up to the block; auto: as the server has it."
     )
     ignore_eos: bool = Field(default=False, description="Go on to max_tokens, whatever ends a reply.")
     skip_special_tokens: bool = Field(default=True, description="Leave control tokens out of the text.")
