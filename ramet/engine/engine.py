@@ -20,7 +20,7 @@ import torch
 from ramet.decide.canvas import Canvas, thoughtless
 from ramet.decide.decider import Decider, Plan
 from ramet.decide.settings import settings_for
-from ramet.denoise.elastic import chunk_sizes
+from ramet.denoise.elastic import Auto, chunk_sizes
 from ramet.denoise.latency import Drift, Latency
 from ramet.denoise.masking import Masking
 from ramet.denoise.settings import Denoising
@@ -105,6 +105,7 @@ class Engine:
         self._writer: Writer | None = None
         self.latency: Latency | None = None  # how long rounds take, where chunks are chosen by it
         self._drift: Drift | None = None
+        self._unmeasured = False  # and sizes are to be chosen by it
         if denoising is not None:
             assert conversation is not None
             self._writer = CanvasWriter(denoising, conversation, self._max_length, self._follow)
@@ -120,7 +121,7 @@ class Engine:
         self._scheduler = Scheduler(
             self._cache.pages, settings.max_round_tokens, self._cache.grain, settings.max_round_requests, self.replies
         )
-        self._inbox: SimpleQueue[Job | Reply | None] = SimpleQueue()
+        self._inbox: SimpleQueue[Job | Reply | Future[None] | None] = SimpleQueue()
         self._counts = Counter(dict.fromkeys(COUNTS, 0))  # no key comes later
         self._n_open, self._n_failures, self._closed = 0, 0, False
         self._lost = False  # the device, with all that it held
@@ -264,22 +265,40 @@ class Engine:
         pages = self._cache.pages
         return min(self._max_length, (pages.n_pages - 1) * pages.page_size)
 
+    def measure(self) -> None:
+        """Find out how long rounds take, if the size of chunks is chosen by it. Done at the first reply unless asked
+        for before; a matter of seconds where it was not measured before on this setup."""
+        with self._lock:
+            if self._closed or not self._unmeasured:
+                return
+            measured = Future[None]()
+            self._inbox.put(measured)
+        measured.result()
+
     def _choose_sizes(self, masking: Masking) -> None:
-        """Chunks as the settings say; what passes take is measured first, unless it is known, where that decides."""
+        """Chunks as the settings say. A reply that is always alone takes whole blocks, and so do those whose bits may
+        not depend on the load."""
         assert self.replies is not None
-        settings, seconds = self.settings, None
-        told = settings.chunk_size
-        if told == "auto" and settings.batch_invariant:
-            told = str(masking.size)
-        assert settings.max_round_tokens
-        if told == "auto" and settings.chunk_tiers is None:
-            rehearsal = Rehearsal(self._runner, self._cache.pages, masking.mask)
-            setup = setup_of(self._runner.model)
-            where = None if settings.latency_cache is None else Path(settings.latency_cache)
-            self.latency = latency(rehearsal, masking.size, MAX_MEASURED, settings.max_round_tokens // 2, setup, where)
-            self._drift = Drift(self.latency)
-            seconds = self._drift.seconds
-        self.replies.sizes = chunk_sizes(told, masking.size, seconds, settings.chunk_tiers)
+        told, tiers = self.settings.chunk_size, self.settings.chunk_tiers
+        if told != "auto" or tiers is not None:
+            self.replies.sizes = chunk_sizes(told, masking.size, None, tiers)
+        else:
+            self._unmeasured = self.replies.max_live > 1 and not self.settings.batch_invariant
+
+    def _measure(self) -> None:
+        """By the engine's thread, between two rounds."""
+        assert self.replies is not None
+        assert self.masking is not None
+        assert self.settings.max_round_tokens
+        self._unmeasured = False
+        where = None if self.settings.latency_cache is None else Path(self.settings.latency_cache)
+        with Rehearsal(self._runner, self._cache.pages, self.masking.mask) as rehearsal:
+            self.latency = latency(
+                rehearsal, self.masking.size, MAX_MEASURED, self.settings.max_round_tokens // 2,
+                setup_of(self._runner.model), where,
+            )  # fmt: skip
+        self._drift = Drift(self.latency)
+        self.replies.sizes = Auto(self._drift.seconds, self.masking.size)
 
     def _observe(self, batch: Batch, seconds: float) -> None:
         """How long a round with live replies took."""
@@ -458,7 +477,11 @@ class Engine:
             while True:
                 job = self._inbox.get(block=wait)
                 wait = False
-                if job is not None:  # None only wakes the thread, to close
+                if self._unmeasured and isinstance(job, Reply | Future) and not self._closed:
+                    self._measure()
+                if isinstance(job, Future):
+                    job.set_result(None)
+                elif job is not None:  # None only wakes the thread, to close
                     self._scheduler.add(job)
         except Empty:
             return

@@ -388,9 +388,9 @@ class Replies:
         return self.sizes.choose(demands, n_other)
 
     def _estimator(self, group: int) -> Commits:
-        """Of those whose thresholds differ by less than a hundredth there is one."""
+        """Of those whose thresholds differ by less than a thousandth there is one."""
         own = self.live.groups[group]
-        return self._commits.setdefault(replace(own, threshold=round(own.threshold, 2)), Commits(max(2, self._block)))
+        return self._commits.setdefault(replace(own, threshold=round(own.threshold, 3)), Commits(max(2, self._block)))
 
     def _made(self, places: IntArray, chunks: Chunks, slots: IntArray) -> Step:
         recurrent = self._pages.recurrent

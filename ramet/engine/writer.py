@@ -118,7 +118,7 @@ class CanvasWriter(Writer):
 
     def __init__(self, denoising: Denoising, conversation: Conversation, max_length: int, follow: Follow) -> None:
         super().__init__(conversation, max_length)
-        self._denoising, self._follow = denoising, follow
+        self.denoising, self._follow = denoising, follow
 
     @property
     def kind(self) -> Kind:
@@ -132,13 +132,13 @@ class CanvasWriter(Writer):
 
     def _start(self, request: GenerationRequest, on_piece: OnPiece) -> tuple[Future[int], Callable[[], int]]:
         request = self._fitted(request)
-        job = self._follow(Writing(request, self._denoising, on_piece), request.cache_salt)
+        job = self._follow(Writing(request, self.denoising, on_piece), request.cache_salt)
         return job.future, lambda: job.n_resumed or 0
 
     def _fitted(self, request: GenerationRequest) -> GenerationRequest:
         """With no more tokens than there is room for, where a request leaves their number open."""
         if not request.read_only:
-            n_tokens = self._room(request, self._denoising.max_new_tokens)
+            n_tokens = self._room(request, self.denoising.max_new_tokens)
             return request if request.max_tokens is not None else replace(request, max_tokens=n_tokens)
         n_prompt = len(request.prompt)  # its canvas may end behind the last position: see `Engine._in_two_steps`
         if n_prompt > self.max_length:
