@@ -199,9 +199,7 @@ class Replies:
         self._n_fresh = 0
         self._tables.advance(chunks.places, chunks.n_kept)
         if self._pages.recurrent:
-            self._spare[chunks.places], self._states[chunks.places] = self._states[chunks.places], step.states
-            for place in chunks.places[self._spare[chunks.places] < 0].tolist():  # began without a state
-                self._spare[place] = self._taken_state()
+            self._swap_states(chunks.places, step.states)
         drawn = self.judge(chunks, drawn)
         taken = self.live.take(chunks, drawn.tokens, drawn.confidence, drawn.entropy)
         for group, passed in taken.passed.items():
@@ -351,6 +349,17 @@ class Replies:
         while len(self._states) <= place:
             self._states, self._spare = (np.append(each, np.int32(-1)) for each in (self._states, self._spare))
         self._states[place], self._spare[place] = reply.path.state, self._taken_state()
+
+    def _swap_states(self, places: IntArray, states: IntArray) -> None:
+        """What a step left is the present state; what it began from has room for the next, unless there was none, or
+        the index keeps it."""
+        self._spare[places], self._states[places] = self._states[places], states
+        for place, slot in zip(places.tolist(), self._spare[places].tolist(), strict=True):
+            if slot >= 0 and self._pages.shares_state(slot):
+                self._pages.drop_state(slot)
+                slot = -1
+            if slot < 0:
+                self._spare[place] = self._taken_state()
 
     def _taken_state(self) -> int:
         slot = self._pages.take_state()
