@@ -194,6 +194,10 @@ class Pages:
         self._slots.hold([slot])
         return slot
 
+    def shares_state(self, slot: int) -> bool:
+        """Whether more than one holds a slot."""
+        return self._slots.shared(slot)
+
     def drop_state(self, slot: int) -> None:
         """Give back a reference to a slot."""
         self._slots.drop([slot])

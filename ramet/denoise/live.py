@@ -113,6 +113,10 @@ class Live(Protocol):
         """[N] rows that its largest chunk would have."""
         ...
 
+    def on_top(self, places: IntArray) -> IntArray:
+        """[N] of these rows, those that come on top of a chunk's size."""
+        ...
+
     def chunks(self, places: IntArray, sizes: IntArray) -> Chunks:
         """The step that is due, of places [N] that differ; of `sizes` [N] rows at most, from `least` on. Nothing has
         happened before `take`: it may be asked again, for others and other sizes."""

@@ -119,6 +119,12 @@ class LiveBlocks:
         found: IntArray = np.minimum(rows, self._block + self._n_on_top(places, live)).astype(np.int32)
         return found
 
+    def on_top(self, places: IntArray) -> IntArray:
+        """Pending rows of the end of the prompt."""
+        if self._mode == "block":
+            return np.zeros(len(places), np.int32)
+        return self._n_on_top(places, self._live[places]).astype(np.int32)
+
     def chunks(self, places: IntArray, sizes: IntArray) -> Chunks:
         assert len(places)
         assert sizes.min() >= 2

@@ -70,6 +70,9 @@ class NextTokens:
     def uncached(self, places: IntArray) -> IntArray:
         return np.ones(len(places), np.int32)
 
+    def on_top(self, places: IntArray) -> IntArray:
+        return np.zeros(len(places), np.int32)
+
     def chunks(self, places: IntArray, sizes: IntArray) -> Chunks:
         ones = np.ones(len(places), np.int32)
         return Chunks(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from bisect import bisect_left
 from collections import Counter, deque
@@ -74,7 +75,8 @@ class Part:
 
 
 class Replies:
-    """The replies of an engine: first come, first served, until pages or `max_live` places are taken.
+    """The replies of an engine: first come, first served, until pages or `max_live` places are taken. Pages that are
+    `promised` to others who came before a reply are left to them.
 
     `block`: rows of a prompt that see each other. `mask`: the id that is never drawn, -1 for none. `grain`: where the
     chunks of a prompt end, in rows from its start; `min_chunk`: fewer wait for a round that has nothing else. When
@@ -94,6 +96,7 @@ class Replies:
         self._block, self._min_chunk = block, min_chunk
         self._n_others = n_other_states
         self._waiting: deque[Reply] = deque()
+        self.promised: Sequence[tuple[float, int]] = ()  # (when who gets them came, pages): told before each round
         self._begun: list[Reply] = []  # whose prompts are on their way into pages
         self._lives: dict[int, Reply] = {}  # by place, in the order in which they came
         self._commits: dict[Unmasking, Commits] = {}
@@ -101,7 +104,6 @@ class Replies:
         self._states = np.full(0, -1, np.int32)  # [P] slots of their present ones
         self._crowded = False  # pages ran out, and none has ended since
         self._starved = False  # no page, or slot, was left for a prompt
-        self._n_fresh = 0  # live replies that have not run
         self._turn = 0  # which live reply is the first of a step that has no room for all
 
     def __len__(self) -> int:
@@ -133,8 +135,15 @@ class Replies:
 
     @property
     def alone(self) -> Reply | None:
-        """One that is to share no round."""
-        return next((each for each in (*self._lives.values(), *self._begun, *self._waiting) if each.alone), None)
+        """One that is to share no round, and need not wait for what others hold."""
+        begun = next((each for each in (*self._lives.values(), *self._begun) if each.alone), None)
+        return begun or next((each for each in self._waiting if each.alone and self._may_begin(each)), None)
+
+    @property
+    def lacks_pages_since(self) -> float:
+        """When the first came of those that wait for pages."""
+        first = next(iter(self._waiting), None)
+        return math.inf if first is None or self._has_pages(first) else first.queued_at
 
     def add(self, reply: Reply) -> None:
         """Behind those that wait."""
@@ -158,15 +167,11 @@ class Replies:
             if alone in (None, reply):
                 room -= self._advance(part, reply, room)
         for reply in list(self._waiting):
-            if alone not in (None, reply):
+            if alone not in (None, reply) or (alone is None and self._awaits(reply)):
                 continue
-            n_begun = len(self._begun) + len(self._lives)
-            if room < 1 or n_begun >= self.max_live or (self._crowded and n_begun):
+            if room < 1 or not self._may_begin(reply):
                 return
-            if self._awaits(reply):
-                continue
-            if not self._begin(reply):
-                return
+            self._begin(reply)
             room -= self._advance(part, reply, room)
 
     def step(self, part: Part, room: int, n_other: int) -> None:
@@ -196,12 +201,9 @@ class Replies:
             return []
         assert drawn is not None
         step, chunks = part.step, part.step.chunks
-        self._n_fresh = 0
         self._tables.advance(chunks.places, chunks.n_kept)
         if self._pages.recurrent:
-            self._spare[chunks.places], self._states[chunks.places] = self._states[chunks.places], step.states
-            for place in chunks.places[self._spare[chunks.places] < 0].tolist():  # began without a state
-                self._spare[place] = self._taken_state()
+            self._swap_states(chunks.places, step.states)
         drawn = self.judge(chunks, drawn)
         taken = self.live.take(chunks, drawn.tokens, drawn.confidence, drawn.entropy)
         for group, passed in taken.passed.items():
@@ -279,16 +281,27 @@ class Replies:
                 return True
         return False
 
-    def _begin(self, reply: Reply) -> bool:
-        """With what the index holds of its prompt. False where there are no slots for its states."""
-        if self.n_states and self.n_states + STATES_A_REPLY + self._n_others > self._pages.n_states:
+    def _may_begin(self, reply: Reply) -> bool:
+        """Whether there is a place for it, and there are pages and slots of states."""
+        if len(self._begun) + len(self._lives) >= self.max_live or not self._has_pages(reply):
             return False
+        return not self.n_states or self.n_states + STATES_A_REPLY + self._n_others <= self._pages.n_states
+
+    def _has_pages(self, reply: Reply) -> bool:
+        """Whether there are pages for its first rows, but for those that are held and those promised to others."""
+        if self._crowded and (self._begun or self._lives):
+            return False
+        promised = sum(n for came, n in self.promised if came < reply.queued_at)
+        own = -(-(reply.beginning.start + self._block) // self._pages.page_size)
+        return not promised or promised + self.n_pages + own <= self._pages.n_pages
+
+    def _begin(self, reply: Reply) -> None:
+        """With what the index holds of its prompt."""
         reply.path = self._pages.match(reply.keys)
         if reply.n_cached is None:
             reply.n_cached = reply.path.length
         self._waiting.remove(reply)
         self._begun.append(reply)
-        return True
 
     def _advance(self, part: Part, reply: Reply, room: int) -> int:
         """Bring what fits of its prompt in; how many rows that are. One whose prompt is in pages becomes live."""
@@ -340,7 +353,6 @@ class Replies:
     def _become_live(self, reply: Reply) -> None:
         self._begun.remove(reply)
         place = reply.place = self.live.add(reply.beginning)
-        self._n_fresh += 1
         self._tables.add(place, reply.path)
         self._lives[place] = reply
         if self._pages.recurrent:
@@ -351,6 +363,17 @@ class Replies:
         while len(self._states) <= place:
             self._states, self._spare = (np.append(each, np.int32(-1)) for each in (self._states, self._spare))
         self._states[place], self._spare[place] = reply.path.state, self._taken_state()
+
+    def _swap_states(self, places: IntArray, states: IntArray) -> None:
+        """What a step left is the present state; what it began from has room for the next, unless there was none, or
+        the index keeps it."""
+        self._spare[places], self._states[places] = self._states[places], states
+        for place, slot in zip(places.tolist(), self._spare[places].tolist(), strict=True):
+            if slot >= 0 and self._pages.shares_state(slot):
+                self._pages.drop_state(slot)
+                slot = -1
+            if slot < 0:
+                self._spare[place] = self._taken_state()
 
     def _taken_state(self) -> int:
         slot = self._pages.take_state()
@@ -365,16 +388,17 @@ class Replies:
 
     def _sized(self, places: IntArray, room: int, n_other: int) -> tuple[IntArray, IntArray]:
         """Those of the live replies that there is room for, and the largest chunk of each."""
-        uncached = self.live.uncached(places)
-        fits = uncached[0] <= room
-        room -= self._n_fresh * self._block  # the end of a prompt comes on top of a reply's first chunk
-        size = self._chosen(places, uncached, n_other)
+        uncached, on_top = self.live.uncached(places), self.live.on_top(places)
+        sizes = np.array([self._lives[place].chunk_size or 0 for place in places.tolist()], np.int32)
+        free = sizes == 0
+        others = n_other + int(np.minimum(uncached, sizes + on_top)[~free].sum())
+        size = self._chosen(places[free], uncached[free], others)
         if not isinstance(self.sizes, Fixed):
-            size = min(size, max(room, 0) // len(places))
+            size = min(size, max(room - int(on_top.sum()), 0) // len(places))
         size = max(self.live.least, size)
-        own = [self._lives[place].chunk_size for place in places.tolist()]
-        sizes = np.array([size if each is None else max(self.live.least, each) for each in own], np.int32)
-        n = max(int(fits), int(np.searchsorted(np.cumsum(np.minimum(uncached, sizes)), room, side="right")))
+        sizes = np.where(free, size, np.maximum(sizes, self.live.least)).astype(np.int32)
+        rows = np.cumsum(np.minimum(uncached, sizes + on_top))
+        n = max(int(uncached[0] <= room), int(np.searchsorted(rows, room, side="right")))
         self._turn = self._turn + n if n < len(places) else 0
         self.counts.update(chunk_rounds=1, chunk_sizes=size)
         return places[:n], sizes[:n]

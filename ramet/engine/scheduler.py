@@ -209,9 +209,9 @@ class _Kept:
 class Scheduler:
     """First come, first served, under `max_round_tokens`. A job that is cut leaves half of a round to others, and so do
     the courses under way together, which take turns; a job that then finds no room has the next round first. Those that
-    wait for pages or for a trunk are overtaken, but never by a job that needs the pages too; a further course begins
-    where those under way, and their pages, leave room for it. Live replies are in every round, in half of it at most
-    where others wait."""
+    wait for pages or for a trunk are overtaken, but never by a job or a reply that needs the pages too; a further
+    course begins where those under way, and their pages, leave room for it. Live replies are in every round, in half of
+    it at most where others wait."""
 
     def __init__(
         self, pages: Pages, max_round_tokens: int, grain: int = 1, max_running: int | None = None,
@@ -251,13 +251,24 @@ class Scheduler:
 
     def next(self) -> Batch:
         """The next round's units; none when there is nothing to do but to wait for a round under way."""
-        batch, flying = Batch(room=self.max_round_tokens), self._flying()
         if self.aloft and self.replies:
-            return batch  # what replies do next depends on it, and what else there is joins them
+            return Batch()  # what replies do next depends on it, and what else there is joins them
+        batch = self._made()
+        if not batch and self.replies:
+            batch = self._made()  # with the pages that replies have given up
+        if batch:
+            self.aloft.append(batch)
+        return batch
+
+    def _made(self) -> Batch:
+        batch, flying = Batch(room=self.max_round_tokens), self._flying()
+        if self.replies:
+            self.replies.promised = self._promises()
         landed = [job for job in self.running if job not in flying]
         alone = next((job for job in (*landed, *self.between, *self.waiting) if job.alone), None)
         if alone is None or not self._run_alone(alone, batch):
-            self._start_passed(batch)
+            if not (self.replies and self.replies.alone):
+                self._start_passed(batch)
             batch.room -= self._encode(batch)
             share = self._half if self.waiting or self.between else self.max_round_tokens
             for job in landed:
@@ -266,8 +277,6 @@ class Scheduler:
             self._start_waiting(batch)
             batch.seal()
             self._step(batch)
-        if batch:
-            self.aloft.append(batch)
         return batch
 
     def _encode(self, batch: Batch) -> int:
@@ -275,14 +284,15 @@ class Scheduler:
         wait, or run, they get half of the rest."""
         if not self.replies:
             return 0
-        lone, left = self.replies.alone is not None, batch.left
-        reserved = left if lone else min(self.replies.n_rows, self._half)
-        room = left if lone else left - reserved
-        if self.waiting or self.between or self.running:
+        alone, left = self.replies.alone, batch.left
+        reserved = min(self.replies.n_rows, self._half)
+        room = left - reserved
+        if alone is None and (self.waiting or self.between or self.running):
             room = max(room // 2, min(room, self.replies.grain))
-        self.replies.encode(batch.replies, room)
+        self.replies.encode(batch.replies, room if alone is None else left)
         batch.n_tokens += batch.replies.n_tokens
-        return reserved
+        # One that is to be alone has the round, unless it waits for what others hold.
+        return left if alone is not None and (batch.replies.encodings or alone.place >= 0) else reserved
 
     def _step(self, batch: Batch) -> None:
         """Bring in the live replies."""
@@ -409,8 +419,17 @@ class Scheduler:
     def _is_cut(self, job: Job) -> bool:
         return job.two_steps or job.tree.n_tokens > self.max_round_tokens
 
+    def _promises(self) -> list[tuple[float, int]]:
+        """Pages that jobs which are cut may need, those under way and the first of those that wait, each with the time
+        from which on nobody else gets them."""
+        due = next(filter(self._is_cut, (*self.between, *self.waiting)), None)
+        running = [(0.0, self.n_pages_for(job.tree.max_position)) for job in self.running if self._is_cut(job)]
+        return running if due is None else [*running, (due.queued_at, self.n_pages_for(due.tree.max_position))]
+
     def _blocked(self, job: Job) -> bool:
         """A job to be cut waits until the pages and states that it may need are not promised to another."""
+        if self.replies and self.replies.lacks_pages_since < job.queued_at:
+            return True
         promised = [self.n_pages_for(j.tree.max_position) for j in self.running if self._is_cut(j)]
         n_pages, n_states = (self.replies.n_pages, self.replies.n_states) if self.replies else (0, 0)
         if self.pages.recurrent and (len(promised) + 1) * STATES_A_JOB + n_states > self.pages.n_states:
