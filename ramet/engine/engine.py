@@ -9,7 +9,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Self
@@ -38,6 +37,7 @@ from ramet.engine.load import (
     runner_for,
     sampled_of,
     shape_of,
+    with_blocks,
 )
 from ramet.engine.mail import Mail
 from ramet.engine.rehearsal import Rehearsal
@@ -153,7 +153,7 @@ class Engine:
                 raise CheckpointError(f'{checkpoint.name}: a diffusion model takes the method "letters" alone')
             method = "letters"
         if masking is not None:
-            resolved = replace(resolved, block_size=masking.size)
+            resolved = with_blocks(resolved, masking.size)
         if diffuses:
             denoising = denoising_of(checkpoint, resolved)
             frame = thoughtless(tokenizer, frame)
@@ -268,18 +268,15 @@ class Engine:
         """Chunks as the settings say; what passes take is measured first, unless it is known, where that decides."""
         assert self.replies is not None
         settings, seconds = self.settings, None
-        told = settings.chunk_size
-        if told == "auto" and settings.batch_invariant:
-            told = str(masking.size)
         assert settings.max_round_tokens
-        if told == "auto" and settings.chunk_tiers is None:
+        if settings.chunk_size == "auto" and settings.chunk_tiers is None:
             rehearsal = Rehearsal(self._runner, self._cache.pages, masking.mask)
             setup = setup_of(self._runner.model)
             where = None if settings.latency_cache is None else Path(settings.latency_cache)
             self.latency = latency(rehearsal, masking.size, MAX_MEASURED, settings.max_round_tokens // 2, setup, where)
             self._drift = Drift(self.latency)
             seconds = self._drift.seconds
-        self.replies.sizes = chunk_sizes(told, masking.size, seconds, settings.chunk_tiers)
+        self.replies.sizes = chunk_sizes(settings.chunk_size, masking.size, seconds, settings.chunk_tiers)
 
     def _observe(self, batch: Batch, seconds: float) -> None:
         """How long a round with live replies took."""
@@ -323,9 +320,14 @@ class Engine:
             "batch_invariant": str(s.batch_invariant),
             "cache": self._cache.describe(),
             **(self.masking.describe() if self.masking else {}),
+            **({"chunk_size": self._chunks()} if self.masking else {}),
             **({"latency": describe(self.latency)} if self.latency else {}),
             **{f"op {name}": why for name, why in self._runner.model.ops.why.items()},
         }
+
+    def _chunks(self) -> str:
+        s = self.settings
+        return "whole blocks (mode)" if s.mode == "block" else s.chunk_tiers or s.chunk_size
 
     def close(self) -> None:
         """Cancel what is open and end the engine's thread."""
