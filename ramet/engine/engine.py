@@ -9,7 +9,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Self
@@ -38,6 +37,7 @@ from ramet.engine.load import (
     runner_for,
     sampled_of,
     shape_of,
+    with_blocks,
 )
 from ramet.engine.mail import Mail
 from ramet.engine.rehearsal import Rehearsal
@@ -154,7 +154,7 @@ class Engine:
                 raise CheckpointError(f'{checkpoint.name}: a diffusion model takes the method "letters" alone')
             method = "letters"
         if masking is not None:
-            resolved = replace(resolved, block_size=masking.size)
+            resolved = with_blocks(resolved, masking.size)
         if diffuses:
             denoising = denoising_of(checkpoint, resolved)
             frame = thoughtless(tokenizer, frame)
@@ -276,14 +276,13 @@ class Engine:
         measured.result()
 
     def _choose_sizes(self, masking: Masking) -> None:
-        """Chunks as the settings say. A reply that is always alone takes whole blocks, and so do those whose bits may
-        not depend on the load."""
+        """Chunks as the settings say. A reply that is always alone takes whole blocks."""
         assert self.replies is not None
         told, tiers = self.settings.chunk_size, self.settings.chunk_tiers
         if told != "auto" or tiers is not None:
             self.replies.sizes = chunk_sizes(told, masking.size, None, tiers)
         else:
-            self._unmeasured = self.replies.max_live > 1 and not self.settings.batch_invariant
+            self._unmeasured = self.replies.max_live > 1
 
     def _measure(self) -> None:
         """By the engine's thread, between two rounds."""
@@ -342,9 +341,14 @@ class Engine:
             "batch_invariant": str(s.batch_invariant),
             "cache": self._cache.describe(),
             **(self.masking.describe() if self.masking else {}),
+            **({"chunk_size": self._chunks()} if self.masking else {}),
             **({"latency": describe(self.latency)} if self.latency else {}),
             **{f"op {name}": why for name, why in self._runner.model.ops.why.items()},
         }
+
+    def _chunks(self) -> str:
+        s = self.settings
+        return "whole blocks (mode)" if s.mode == "block" else s.chunk_tiers or s.chunk_size
 
     def close(self) -> None:
         """Cancel what is open and end the engine's thread."""

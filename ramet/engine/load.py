@@ -73,6 +73,13 @@ def check_kind(checkpoint: Checkpoint, settings: EngineSettings) -> None:
             raise InvalidRequest(f"{family} has no {what}", field=name)
 
 
+def with_blocks(settings: EngineSettings, block: int) -> EngineSettings:
+    """For blocks of so many rows. The load chooses no chunks where it is to decide nothing."""
+    chosen = settings.mode == "chunk" and settings.chunk_size == "auto"
+    size = str(block) if chosen and settings.batch_invariant else settings.chunk_size
+    return replace(settings, block_size=block, chunk_size=size)
+
+
 def masking_of(checkpoint: Checkpoint, settings: EngineSettings) -> Masking | None:
     """The blocks of a model that fills in masks; None of another. Raises CheckpointError, InvalidRequest."""
     defaults = FAMILIES[checkpoint.model_type].blocks
