@@ -209,7 +209,7 @@ class ReplyWriter(Writer):
             "threshold": settings.confidence_threshold
             if own.confidence_threshold is None
             else own.confidence_threshold,
-            "steps": own.denoising_steps or settings.denoising_steps,
+            "steps": settings.denoising_steps if own.denoising_steps is None else own.denoising_steps,
         }
         if own.entropy_bound is not None:
             told["entropy_bound"] = own.entropy_bound
