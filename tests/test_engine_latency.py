@@ -12,6 +12,7 @@ import pytest
 from ramet.denoise.latency import Latency
 from ramet.denoise.profile import Setup
 from ramet.engine import latency
+from ramet.errors import InvalidRequest
 
 BLOCK, BATCH, ROWS = 32, 256, 8192
 SETUP = Setup("a1b2", "bfloat16", "Some Card", "0.1")
@@ -91,6 +92,19 @@ def test_a_start_measures_once(tmp_path: Path) -> None:
     assert first.asked
     assert not second.asked
     assert "ms and" in latency.describe(fits[0])
+
+
+def test_what_smaller_rounds_took_is_not_taken_for_larger_ones(tmp_path: Path) -> None:
+    for block, rows in ((BLOCK, 64), (BLOCK, ROWS), (16, ROWS)):
+        card = Card()
+        latency.latency(card.step, block, BATCH, rows, SETUP, tmp_path)
+        assert card.asked
+
+
+def test_rounds_that_are_too_small_to_tell_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        latency.latency(Card().step, 4, BATCH, 8, SETUP, tmp_path)
+    assert caught.value.field == "max_round_tokens"
 
 
 def test_a_machine_with_other_work_is_measured_again(tmp_path: Path) -> None:

@@ -45,6 +45,15 @@ def test_a_reply_is_kept_for_the_next_turn() -> None:
         assert again.n_cached == 64
 
 
+@pytest.mark.parametrize("n", [17, 33])
+def test_states_that_are_kept_at_the_end_of_a_prompt_stay_as_they_are(n: int) -> None:
+    with tiny_engine("qwen3_5") as engine:
+        asked = GenerationRequest(tuple(range(n)), N_TOKENS, temperature=0.0, ignore_eos=True)
+        found = [engine.writer.generate(asked) for _ in range(3)]
+        assert [each.n_cached for each in found] == [0, n - 1, n - 1]
+        assert found[0].tokens == found[1].tokens == found[2].tokens
+
+
 def test_drawn_tokens_follow_the_seed_and_nothing_else() -> None:
     with tiny_engine("qwen3") as engine:
         asked = [GenerationRequest((5, 6, 7), 20, seed=seed, ignore_eos=True) for seed in (1, 1, 2)]

@@ -192,6 +192,22 @@ def test_sizes_that_follow_what_rounds_take(tmp_path: Path) -> None:
         assert together(engine, [asked(p) for p in prompts(engine, [9] * 8)])
 
 
+def test_chunks_of_a_size_of_their_own_are_other_rows_to_the_rest() -> None:
+    noted: list[tuple[int, int]] = []
+
+    class Noted:
+        def choose(self, demands: Any, n_other: int = 0) -> int:
+            noted.append((sum(len(demand.uncached) for demand in demands), n_other))
+            return BLOCK
+
+    with loaded() as engine:
+        assert engine.replies is not None
+        engine.replies.sizes = Noted()
+        engine.writer.generate(asked([1] * BLOCK, chunk_size=3, ignore_eos=True))
+        assert (0, 3) in noted
+        assert max(noted) < (1, 0)
+
+
 def test_what_cannot_be_is_refused_before_any_work() -> None:
     with loaded(max_model_len=64) as engine:
         for request, field in [

@@ -87,7 +87,7 @@ class Taken:
 
 class Live(Protocol):
     """Live replies by their places. `least`: rows that a reply's step has where there are as many. `exact`: whether
-    pages hold what a pass over all tokens would have left there. `groups`: the unmaskings in use, each once."""
+    pages hold what a pass over all tokens would have left there. `groups`: the unmaskings in use, by number."""
 
     least: int
     exact: bool

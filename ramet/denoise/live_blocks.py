@@ -72,7 +72,7 @@ class LiveBlocks:
         known[:n] = beginning.known
         self._start[place], self._steps[place] = beginning.start, 0
         n_open = self._n_open[place] = 2 if n > block else 1
-        self._group[place], self._streaks[place] = self._unmaskings.number(beginning.unmasking), 0
+        self._group[place], self._streaks[place] = self._unmaskings.add(beginning.unmasking), 0
         self._tokens[place] = self._mask
         self._tokens[place, known] = beginning.tokens[beginning.known]
         if beginning.logprobs is not None:
@@ -86,6 +86,7 @@ class LiveBlocks:
 
     def drop(self, place: int) -> None:
         self._asked.drop(place)
+        self._unmaskings.drop(int(self._group[place]))
 
     def beginning(self, place: int) -> Beginning:
         """All that is known of the live blocks is to be run again."""

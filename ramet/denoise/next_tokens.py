@@ -42,11 +42,12 @@ class NextTokens:
                 setattr(self, name, grown(getattr(self, name), more))
         self._tokens[place], self._runs[place] = beginning.tokens[0], -1
         self._logprobs[place] = 0 if beginning.logprobs is None else beginning.logprobs[0]
-        self._group[place] = self._unmaskings.number(beginning.unmasking)
+        self._group[place] = self._unmaskings.add(beginning.unmasking)
         return place
 
     def drop(self, place: int) -> None:
         self._asked.drop(place)
+        self._unmaskings.drop(int(self._group[place]))
 
     def beginning(self, place: int) -> Beginning:
         """Behind all that is known but the last token."""

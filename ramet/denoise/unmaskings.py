@@ -10,23 +10,39 @@ from ramet.tree import BoolArray, FloatArray, IntArray
 
 
 class Unmaskings:
-    """Each once, in the order in which they were first asked for: `groups`."""
+    """Each once, in `groups`, by a number that is another's once no reply has it any more."""
 
     def __init__(self) -> None:
         self.groups: list[Unmasking] = []
         self._numbers: dict[Unmasking, int] = {}
+        self._n_replies: list[int] = []  # [G]
+        self._free: list[int] = []
         self._thresholds = np.zeros(0, np.float32)  # [G]
         self._is_plain = np.zeros(0, np.bool_)  # [G] by the threshold alone, or the surest
 
-    def number(self, unmasking: Unmasking) -> int:
-        """Of its group."""
+    def add(self, unmasking: Unmasking) -> int:
+        """One more reply has it: the number of its group."""
         if unmasking not in self._numbers:
-            self._numbers[unmasking] = len(self.groups)
-            self.groups.append(unmasking)
-            plain = unmasking.strategy == "low_confidence_dynamic" and unmasking.quota(0) == 1
-            self._thresholds = np.append(self._thresholds, np.float32(unmasking.threshold))
-            self._is_plain = np.append(self._is_plain, plain)
+            if not self._free:
+                self._grow(unmasking)
+            number = self._numbers[unmasking] = self._free.pop()
+            self.groups[number], self._thresholds[number] = unmasking, unmasking.threshold
+            self._is_plain[number] = unmasking.strategy == "low_confidence_dynamic" and unmasking.quota(0) == 1
+        self._n_replies[self._numbers[unmasking]] += 1
         return self._numbers[unmasking]
+
+    def drop(self, number: int) -> None:
+        """A reply of this group has ended."""
+        self._n_replies[number] -= 1
+        if not self._n_replies[number]:
+            del self._numbers[self.groups[number]]
+            self._free.append(number)
+
+    def _grow(self, unmasking: Unmasking) -> None:
+        self._free.append(len(self.groups))
+        self.groups.append(unmasking)
+        self._n_replies.append(0)
+        self._thresholds, self._is_plain = np.append(self._thresholds, np.float32(0)), np.append(self._is_plain, False)
 
     def settle(
         self, groups: IntArray, steps: IntArray, n_reads: IntArray, confidence: FloatArray, entropy: FloatArray

@@ -6,6 +6,7 @@ import logging
 import platform
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from ramet.denoise.latency import MAX_ERROR, MIN_SIZES, Latency, Timing
 from ramet.denoise.profile import Profiles, Setup
+from ramet.errors import InvalidRequest
 from ramet.layers.decoder import Decoder
 from ramet.ops.native.build import cache_directory
 from ramet.version import __version__
@@ -34,13 +36,20 @@ def latency(
     """The fit of what was measured on this setup, now or before; `directory` None is the user's cache.
 
     Where rows do not tell how long a step takes, as where others use the machine, it is measured again, the shortest
-    of equal steps counting; if that is no good either, the fit is taken with a warning, and forgotten.
+    of equal steps counting; if that is no good either, the fit is taken with a warning, and forgotten. Raises
+    InvalidRequest where max_rows are too few.
     """
+    setup = replace(setup, version=f"{setup.version}, blocks of {block}, {max_rows} rows at most")
     profiles = Profiles(directory or cache_directory() / "profiles")
     timings = profiles.find(setup)
     if timings is not None:
         return Latency.fit(timings)
     timings = measure(step, block, max_batch, max_rows)
+    if len({timing.rows for timing in timings}) < MIN_SIZES:
+        raise InvalidRequest(
+            f"steps of {max_rows} rows are too small to choose chunks by what they take: give a chunk_size",
+            field="max_round_tokens",
+        )
     fit, n_tries = Latency.fit(timings), 1
     while fit.error > MAX_ERROR and n_tries < _TRIES:
         timings = _least(timings, measure(step, block, max_batch, max_rows))

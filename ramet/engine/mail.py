@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from asyncio import AbstractEventLoop, Queue
 
 from ramet.generation import Piece
@@ -23,7 +24,7 @@ class Mail:
         """Deliver what was posted; what goes to a loop that is closed is lost."""
         held, self._held = self._held, {}
         for loop, letters in held.items():
-            if not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # closed, maybe a moment ago
                 loop.call_soon_threadsafe(_deliver, letters)
 
 

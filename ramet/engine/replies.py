@@ -22,6 +22,7 @@ from ramet.round import Unit, Units
 from ramet.tree import WHOLE, FloatArray, IntArray, Segment, Tree
 
 STATES_A_REPLY = 3  # before a chunk of its prompt and behind it, or before a step and behind it; and one that is kept
+_ESTIMATORS = 1024
 _COUNTS = ("reply_tokens", "reply_steps", "reply_rows", "preemptions", "chunk_rounds", "chunk_sizes")
 
 
@@ -99,7 +100,7 @@ class Replies:
         self.promised: Sequence[tuple[float, int]] = ()  # (when who gets them came, pages): told before each round
         self._begun: list[Reply] = []  # whose prompts are on their way into pages
         self._lives: dict[int, Reply] = {}  # by place, in the order in which they came
-        self._commits: dict[Unmasking, Commits] = {}
+        self._commits: dict[Unmasking, Commits] = {}  # least recently used first
         self._spare = np.full(0, -1, np.int32)  # [P] slots for the next recurrent state of a live reply
         self._states = np.full(0, -1, np.int32)  # [P] slots of their present ones
         self._crowded = False  # pages ran out, and none has ended since
@@ -147,7 +148,7 @@ class Replies:
 
     def add(self, reply: Reply) -> None:
         """Behind those that wait."""
-        self._key(reply)
+        reply.keys = self._keys(reply, reply.beginning.start)
         self._waiting.append(reply)
 
     def encode(self, part: Part, room: int) -> None:
@@ -266,10 +267,10 @@ class Replies:
         mean = self.counts["chunk_sizes"] / max(1, self.counts["chunk_rounds"])
         return {**counts, "replies_live": float(self.n_live), "replies_waiting": self.n_waiting, "chunk_size": mean}
 
-    def _key(self, reply: Reply) -> None:
-        start = reply.beginning.start
+    def _keys(self, reply: Reply, n_rows: int) -> list[bytes]:
+        """Of the pages of its first rows."""
         salt = reply.salt if self._block == 1 else f"{reply.salt}\0block {self._block}"
-        reply.keys = self._pages.keys(reply.known(start), salt)
+        return self._pages.keys(reply.known(n_rows), salt)
 
     def _awaits(self, reply: Reply) -> bool:
         """Whether the prompt of another, which is on its way, begins like this one, for longer than what is kept."""
@@ -307,7 +308,10 @@ class Replies:
         """Bring what fits of its prompt in; how many rows that are. One whose prompt is in pages becomes live."""
         start, path = reply.beginning.start, reply.path
         if path.length == start:
-            self._become_live(reply)
+            spare = self._pages.take_state() if self._pages.recurrent else -1
+            self._starved |= spare is None
+            if spare is not None:
+                self._become_live(reply, spare)
             return 0
         n = min(start - path.length, room)
         if path.length + n < start:
@@ -348,21 +352,23 @@ class Replies:
             states = [(path.length, each.state)]
         self._pages.keep(reply.keys[: path.length // self._pages.page_size], path, states)
         if path.length == reply.beginning.start:
-            self._become_live(reply)
+            self._become_live(reply, self._taken_state() if self._pages.recurrent else -1)
 
-    def _become_live(self, reply: Reply) -> None:
+    def _become_live(self, reply: Reply, spare: int) -> None:
+        """spare: a slot for the state behind its next step, -1 for none."""
         self._begun.remove(reply)
         place = reply.place = self.live.add(reply.beginning)
         self._tables.add(place, reply.path)
         self._lives[place] = reply
         if self._pages.recurrent:
-            self._take_states(reply, place)
+            self._take_states(reply, spare)
 
-    def _take_states(self, reply: Reply, place: int) -> None:
+    def _take_states(self, reply: Reply, spare: int) -> None:
         """A live reply has two slots: of its present state, and of the next."""
+        place = reply.place
         while len(self._states) <= place:
             self._states, self._spare = (np.append(each, np.int32(-1)) for each in (self._states, self._spare))
-        self._states[place], self._spare[place] = reply.path.state, self._taken_state()
+        self._states[place], self._spare[place] = reply.path.state, spare
 
     def _swap_states(self, places: IntArray, states: IntArray) -> None:
         """What a step left is the present state; what it began from has room for the next, unless there was none, or
@@ -412,9 +418,14 @@ class Replies:
         return self.sizes.choose(demands, n_other)
 
     def _estimator(self, group: int) -> Commits:
-        """Of those whose thresholds differ by less than a thousandth there is one."""
+        """Of those whose thresholds differ by less than a thousandth there is one; of the last used _ESTIMATORS."""
         own = self.live.groups[group]
-        return self._commits.setdefault(replace(own, threshold=round(own.threshold, 3)), Commits(max(2, self._block)))
+        alike = replace(own, threshold=round(own.threshold, 3))
+        found = self._commits.pop(alike) if alike in self._commits else Commits(max(2, self._block))
+        self._commits[alike] = found
+        if len(self._commits) > _ESTIMATORS:
+            del self._commits[next(iter(self._commits))]
+        return found
 
     def _made(self, places: IntArray, chunks: Chunks, slots: IntArray) -> Step:
         recurrent = self._pages.recurrent
@@ -434,19 +445,15 @@ class Replies:
     def _wait(self, reply: Reply) -> None:
         """Before all others, since it came before them. Gives up its pages."""
         self._pages.release(reply.path)
-        self._key(reply)
+        reply.keys = self._keys(reply, reply.beginning.start)
         self._waiting.appendleft(reply)
 
     def _leave(self, reply: Reply) -> None:
         """A reply that has ended. Rows that are as in a pass over all of its tokens are kept for others."""
-        if self.live.exact and reply.keys:
-            n = int(self._tables.n_rows[reply.place])
+        if self.live.exact and not self._pages.recurrent:
             path = self._tables.path(reply.place)
-            salt = reply.salt if self._block == 1 else f"{reply.salt}\0block {self._block}"
-            keys = self._pages.keys(reply.known(n), salt)
-            if not self._pages.recurrent:
-                path.length = n
-                self._pages.keep(keys, path)
+            path.length = int(self._tables.n_rows[reply.place])
+            self._pages.keep(self._keys(reply, path.length), path)
         self._release(reply)
 
     def _release(self, reply: Reply) -> None:

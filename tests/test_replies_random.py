@@ -1,0 +1,141 @@
+"""Replies and jobs that come, fail and leave at random, without a model: all end, and every place comes back."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramet.cache.pages import Pages
+from ramet.denoise.draws import Draws
+from ramet.denoise.elastic import Auto, Fixed
+from ramet.denoise.live import Beginning, Live
+from ramet.denoise.live_blocks import LiveBlocks
+from ramet.denoise.next_tokens import NextTokens
+from ramet.denoise.noise import Noise
+from ramet.denoise.unmask import Unmasking
+from ramet.engine.replies import Drawn, Part, Replies
+from ramet.engine.reply import Reply
+from ramet.engine.scheduler import STATES_A_JOB, Batch, Job, Scheduler
+from ramet.tree import Read, Reads, Segment, Tree
+
+PAGE, BLOCK, MASK = 16, 8, 99
+Rng = np.random.Generator
+
+
+class World:
+    """A scheduler with few pages, rounds that draw at random, and what was asked of it."""
+
+    def __init__(self, rng: Rng) -> None:
+        self.rng, self.masks = rng, bool(rng.integers(2))
+        recurrent = not self.masks and bool(rng.integers(2))
+        self.pages = Pages(int(rng.integers(7, 24)), PAGE, 2 * STATES_A_JOB + int(rng.integers(6)) if recurrent else 0)
+        self.rows = int(rng.choice([32, 64, 128]))
+        live: Live = NextTokens()
+        if self.masks:
+            live = LiveBlocks(BLOCK, MASK, "block" if rng.random() < 0.3 else "chunk", ahead=bool(rng.integers(2)))
+        self.block = BLOCK if self.masks else 1
+        sizes = Fixed(int(rng.integers(2, 9))) if rng.integers(2) else Auto(lambda rows: 1 + 0.01 * rows, BLOCK)
+        most = self.rows // 2 // live.least
+        self.replies = Replies(
+            live, sizes, self.pages, block=self.block, mask=MASK if self.masks else -1, grain=PAGE if recurrent else 1,
+            min_chunk=16, max_live=int(rng.integers(1, most + 1)), n_other_states=2 * STATES_A_JOB if recurrent else 0,
+        )  # fmt: skip
+        self.scheduler = Scheduler(self.pages, self.rows, PAGE if recurrent else 1, None, self.replies)
+        self.asked: list[Job | Reply] = []
+
+    @property
+    def room(self) -> int:
+        return (self.pages.n_pages - 1) * PAGE
+
+    def prompt(self, most: int) -> Any:
+        """Some begin alike."""
+        n = int(self.rng.integers(1, most + 1))
+        same = min(n, int(self.rng.choice([0, 40])))
+        return np.concatenate([np.arange(same) % 90, self.rng.integers(0, 90, n - same)]).astype(np.int32)
+
+    def ask(self) -> None:
+        each = self.job() if self.rng.random() < 0.4 else self.reply()
+        self.asked.append(each)
+        self.scheduler.add(each)
+
+    def job(self) -> Job:
+        ids = self.prompt(self.room - 4 * PAGE)
+        marks = tuple(range(PAGE, len(ids), PAGE)) if self.pages.recurrent else ()
+        ends = [Segment(np.arange(5), 0, reads=[Read([1])], block=self.block) for _ in range(3)]
+        return Job(Tree.of([Segment(ids, block=self.block), *ends]), Future(), n_keep=len(ids), marks=marks)
+
+    def reply(self) -> Reply:
+        ids = self.prompt(self.room - 20)
+        n, end = len(ids), len(ids) + int(self.rng.integers(1, min(60, self.room - len(ids)) + 1))
+        start = n // BLOCK * BLOCK if self.masks else n - 1
+        beginning = Beginning(
+            start, ids[start:], np.ones(n - start, np.bool_), n, n, end, frozenset({3}) if n % 2 else frozenset(),
+            Unmasking(block=self.block, threshold=0.5), Draws(0.0, 0, 1.0, Noise(n)),
+        )  # fmt: skip
+        return Reply(ids, beginning, chunk_size=4 if self.masks and n % 5 == 0 else None)
+
+    def round(self, failing: float) -> None:
+        """One round, or none where there is nothing to do."""
+        self.end(self.scheduler.cancelled())
+        batch = self.scheduler.next()
+        if not batch:
+            assert not len(self.scheduler), "what waits found no work"
+            return
+        assert batch.n_tokens <= self.rows
+        if self.rng.random() < failing:
+            self.fail(batch)
+            return
+        self.end(self.scheduler.commit(batch, [_reads(unit.tree) for unit in batch.units]))
+        self.end(self.replies.commit(batch.replies, self.drawn(batch.replies)))
+
+    def fail(self, batch: Batch) -> None:
+        """As the engine does: those that fail alone end, the others run again."""
+        both: list[Job | Reply] = [*batch.jobs, *batch.replies.replies]
+        self.scheduler.drop(batch.jobs, batch)
+        if len(both) > 1:
+            for job in batch.jobs:
+                job.restart(alone=True)
+                self.scheduler.add(job)
+            return
+        if isinstance(both[0], Reply):
+            self.replies.drop(both)  # type: ignore[arg-type]
+        self.end(both)
+
+    def drawn(self, part: Part) -> Drawn | None:
+        if part.step is None:
+            return None
+        n = len(part.step.chunks.reads)
+        confidence = self.rng.random(n, np.float32)
+        return Drawn(self.rng.integers(0, 90, n).astype(np.int32), confidence, np.zeros(n, np.float32))
+
+    def end(self, those: list[Any]) -> None:
+        for each in those:
+            if not each.future.done():
+                each.future.set_result(None)
+
+
+def _reads(tree: Tree) -> Reads:
+    return Reads(tree.columns.astype(np.float32), np.zeros(len(tree.read_rows), np.float32), tree.offsets)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_all_that_was_asked_ends_and_nothing_stays_held(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    world, failing = World(rng), float(rng.choice([0, 0.1, 0.3]))
+    for _ in range(int(rng.integers(5, 40))):
+        world.ask()
+        if rng.random() < 0.15:
+            world.asked[int(rng.integers(len(world.asked)))].future.cancel()
+        for _ in range(int(rng.integers(4))):
+            world.round(failing)
+    for _ in range(20_000):
+        if not len(world.scheduler):
+            break
+        world.round(failing)
+    assert all(each.future.done() for each in world.asked)
+    world.pages.clear()
+    assert (world.pages.n_free, world.pages.n_free_states) == (world.pages.n_pages, world.pages.n_states)
+    assert not world.scheduler.aloft
