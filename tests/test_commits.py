@@ -170,3 +170,15 @@ def test_chunks_of_a_step_count_as_one_by_one() -> None:
     for chunk in chunks:
         apart.observe(fresh([chunk]))
     np.testing.assert_allclose(together.rates().tokens, apart.rates().tokens, rtol=1e-6)
+
+
+def test_what_was_not_seen_for_long_stays_as_it_was() -> None:
+    commits = Commits(BLOCK, half_life=1.0)
+    commits.observe(fresh([np.arange(BLOCK) < 20] * 50))
+    before = commits.rates().tokens[BLOCK]
+    for _ in range(4000):
+        commits.observe(fresh([np.array([True, False])]))
+    commits._due = 0
+    found = commits.rates().tokens
+    assert np.isfinite(found).all()
+    assert found[BLOCK] > before / 2

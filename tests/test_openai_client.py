@@ -213,7 +213,7 @@ def test_more_than_the_model_takes(client: Any, stream: bool) -> None:
     for fields in ({"messages": [{"role": "user", "content": "on " * MAX_LEN}]}, {"max_tokens": MAX_LEN}):
         with pytest.raises(openai.BadRequestError) as caught:
             chat(client, stream=stream, **fields)
-        assert caught.value.code == "context_length_exceeded"
+        assert (caught.value.code, caught.value.param) == ("context_length_exceeded", next(iter(fields)))
     with pytest.raises(openai.BadRequestError) as wrong:
         client.completions.create(model=NAME, prompt=[1 << 30], stream=stream)
     assert wrong.value.param == "prompt"

@@ -26,7 +26,7 @@ def imported(*, by_tests: bool) -> set[str]:
     """The distributions that our modules import, lazily too."""
     modules = [m for m in source_files() if by_tests or top(m) == "ramet"]
     names = {top(i.target) for m in modules for i in imports_of(m)} - set(sys.stdlib_module_names)
-    names -= {top(m) for m in source_files()} | {"compression"}  # of Python 3.14
+    names -= {top(m) for m in source_files()} | {"training", "compression"}  # the latter is of Python 3.14
     return {normal(distribution) for name in names for distribution in packages_distributions().get(name, [name])}
 
 

@@ -181,11 +181,13 @@ def test_an_ending_id_anywhere_in_a_block_is_the_last(place: int, how: dict[str,
 
 def test_sizes_that_follow_what_rounds_take(tmp_path: Path) -> None:
     with loaded(chunk_size="auto", latency_cache=tmp_path) as engine:
-        assert engine.latency is not None
-        assert "latency" in engine.describe()
+        assert "latency" not in engine.describe()
         found = together(engine, [asked(p, max_tokens=40) for p in prompts(engine, [9] * 8)])
         assert all(reply.finish for reply in found)
         assert 2 <= engine.stats()["chunk_size"] <= BLOCK
+        assert "latency" in engine.describe()
+        engine.measure()  # nothing is left to do
+        assert_idle(engine)
     with loaded(chunk_size="auto", chunk_tiers="1:8,4:2") as engine:
         assert together(engine, [asked(p) for p in prompts(engine, [9] * 8)])
 

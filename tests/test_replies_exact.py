@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +14,7 @@ from tiny_engine import tiny_engine
 
 from ramet.denoise.unmask import Unmasking
 from ramet.engine import Engine
+from ramet.errors import InvalidRequest
 from ramet.generation import Generation, GenerationRequest
 
 BLOCK, N_TOKENS = 8, 21
@@ -24,6 +25,12 @@ SURE = 0.15  # of random weights some rows are that sure, most are not
 def loaded(name: str = "sdar", **settings: Any) -> Engine:
     source, _ = block_models.saved(name)
     return tiny_engine(name, source, **{"block_size": BLOCK, "chunk_size": str(BLOCK)} | settings)
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[Engine]:
+    with loaded() as engine:
+        yield engine
 
 
 def prompts(engine: Engine, lengths: Sequence[int], seed: int = 5) -> list[list[int]]:
@@ -103,6 +110,33 @@ def test_many_at_once_are_as_each_alone(max_round_tokens: int) -> None:
             found = list(pool.map(lambda prompt: engine.writer.generate(asked(prompt)), given))
         for prompt, reply in zip(given, found, strict=True):
             assert_same(reply, wanted(engine, "sdar", prompt, sizes=[5]))
+
+
+def test_batch_invariant_replies_do_not_go_by_the_load() -> None:
+    with loaded(chunk_size="auto", batch_invariant=True) as engine:
+        assert engine.describe()["chunk_size"] == str(BLOCK)
+        given = prompts(engine, (3, 30, 9, 16))
+        with ThreadPoolExecutor(len(given)) as pool:
+            found = list(pool.map(lambda prompt: engine.writer.generate(asked(prompt)), given))
+        for prompt, reply in zip(given, found, strict=True):
+            assert_same(reply, wanted(engine, "sdar", prompt))
+    with pytest.raises(InvalidRequest, match="go by the load") as caught:
+        loaded(chunk_size="auto", chunk_tiers="4:8", batch_invariant=True)
+    assert caught.value.field == "chunk_tiers"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -1.0}, {"temperature": float("nan")}, {"temperature": float("inf")}, {"top_p": 0.0},
+        {"top_p": 1.5}, {"top_k": -1}, {"top_k": 1 << 31}, {"seed": 1 << 63}, {"denoising_steps": 0},
+        {"confidence_threshold": 2.0}, {"entropy_bound": 0.0}, {"chunk_size": 1}, {"max_tokens": 0},
+    ],
+)  # fmt: skip
+def test_what_is_out_of_range_is_named(one: Engine, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        one.writer.generate(GenerationRequest((5, 6, 7), **wrong))
+    assert caught.value.field in wrong
 
 
 def test_a_prompt_may_hold_the_mask() -> None:

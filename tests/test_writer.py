@@ -81,10 +81,12 @@ def test_errors_come_before_any_work(engine: Engine) -> None:
     with pytest.raises(InvalidRequest) as caught:
         engine.writer.generate(asked(canvas_length=17))
     assert caught.value.field == "canvas_length"
-    with pytest.raises(RequestTooLong, match="lower max_tokens"):
+    with pytest.raises(RequestTooLong, match="shorten the reply") as long:
         asyncio.run(streamed(engine, asked(max_tokens=2019)))
-    with pytest.raises(RequestTooLong):
+    assert long.value.field == "max_tokens"
+    with pytest.raises(RequestTooLong, match="shorten the prompt") as long:
         engine.writer.generate(GenerationRequest(PROMPT * 100))
+    assert long.value.field == "prompt"
     assert engine.stats()["rounds_total"] == rounds
 
 
@@ -113,12 +115,12 @@ def test_whoever_goes_with_the_last_piece_cancels_nothing(engine: Engine) -> Non
 
 @pytest.mark.parametrize(
     ("more", "field"),
-    [({"prompt": (5,) * 2049}, None), ({"seed_canvas": (5,) * 100_000}, "seed_canvas"),
+    [({"prompt": (5,) * 2049}, "prompt"), ({"seed_canvas": (5,) * 100_000}, "seed_canvas"),
      ({"seed_canvas": (5,) * 16, "pinned": (3,) * 17}, "pinned")],
 )  # fmt: skip
-def test_reads_with_more_than_there_is_room_for(engine: Engine, more: dict[str, Any], field: str | None) -> None:
+def test_reads_with_more_than_there_is_room_for(engine: Engine, more: dict[str, Any], field: str) -> None:
     request = GenerationRequest(**{"prompt": PROMPT, "read_only": True} | more)
-    with pytest.raises(InvalidRequest if field else RequestTooLong) as caught:
+    with pytest.raises(RequestTooLong if field == "prompt" else InvalidRequest) as caught:
         engine.writer.generate(request)
     assert caught.value.field == field
 

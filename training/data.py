@@ -74,21 +74,26 @@ class Packs:
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """Of packs: so many rows of so many tokens, of which so many learn. blocks: sizes of a document's blocks, each as
-    likely as it is named often."""
+    likely as it is named often. tasks: those that documents are drawn from."""
 
     n_rows: int
     n_tokens: int
     n_learn: int
     blocks: tuple[int, ...] = (BLOCK,)
+    tasks: tuple[str, ...] = tuple(SHARES)
 
 
 class Source:
-    """Documents without an end, of all tasks by their shares."""
+    """Documents without an end, of tasks by their shares."""
 
-    def __init__(self, tokenizer: Tokenizer, seed: int, max_tokens: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, seed: int, max_tokens: int, tasks: Sequence[str] = tuple(SHARES)) -> None:
         self._tokenizer, self._max_tokens = tokenizer, max_tokens
         self._rng = random.Random(f"{seed} documents")  # noqa: S311
-        self._tasks = {name: examples(make, self._rng.getrandbits(48), held_out=False) for name, make in TASKS.items()}
+        self._tasks = {
+            name: examples(make, self._rng.getrandbits(48), held_out=False)
+            for name, make in TASKS.items()
+            if name in tasks
+        }
         self._end, self._stop = id_of(tokenizer, END), id_of(tokenizer, STOP)
 
     def __iter__(self) -> Iterator[Document]:
@@ -109,7 +114,7 @@ class Source:
         return rendered(example.prompt, turns, system), example.answer
 
     def _example(self) -> Example:
-        (name,) = self._rng.choices(list(SHARES), list(SHARES.values()))
+        (name,) = self._rng.choices(list(self._tasks), [SHARES[name] for name in self._tasks])
         return next(self._tasks[name])
 
     def _document(self, prompt: Sequence[int], reply: Sequence[int]) -> Document:
@@ -131,7 +136,7 @@ class Packer:
 
     def __init__(self, tokenizer: Tokenizer, sizes: Sizes, seed: int) -> None:
         self._sizes, self._noise = sizes, Noise(id_of(tokenizer, MASK), seed)
-        self._documents = iter(Source(tokenizer, seed, sizes.n_tokens))
+        self._documents = iter(Source(tokenizer, seed, sizes.n_tokens, sizes.tasks))
         self._rng = random.Random(f"{seed} blocks")  # noqa: S311
         self._waiting: list[tuple[Document, int]] = []
 
@@ -268,7 +273,8 @@ def _work(tokenizer: str, kinds: Sequence[Sizes], seed: int, queues: Sequence[An
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     packers = [Packer(Tokenizer.from_file(tokenizer), sizes, seed + 500 * i) for i, sizes in enumerate(kinds)]
     ready: list[Packs | None] = [None for _ in kinds]
-    while True:
+    parent = os.getppid()
+    while os.getppid() == parent:  # nobody is left behind
         for kind, (packer, queue) in enumerate(zip(packers, queues, strict=True)):
             ready[kind] = ready[kind] or packer.packs()
             with contextlib.suppress(Full):

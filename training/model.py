@@ -66,9 +66,7 @@ class Layer(nn.Module):
         own = self.self_attn
         q, k, v = (own[f"{part}_proj"](x).unflatten(2, (-1, self.shape.head_dim)).transpose(1, 2) for part in "qkv")
         q, k = _turned(own["q_norm"](q), turns), _turned(own["k_norm"](k), turns)
-        n = self.shape.num_attention_heads // self.shape.num_key_value_heads
-        k, v = k.repeat_interleave(n, 1), v.repeat_interleave(n, 1)
-        made = F.scaled_dot_product_attention(q.to(v.dtype), k.to(v.dtype), v, attn_mask=bias)
+        made = _attended(q.to(v.dtype), k.to(v.dtype), v, bias)
         mixed: torch.Tensor = own["o_proj"](made.transpose(1, 2).flatten(2))
         return mixed
 
@@ -127,6 +125,13 @@ class Model(nn.Module):
         weights = load_file(directory / "model.safetensors")
         model.load_state_dict({name.removeprefix("model."): weight.float() for name, weight in weights.items()})
         return model
+
+
+def _attended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """[N, H, T, D] of q [N, H, T, D], k and v [N, G, T, D] and bias [N, 1, T, T]."""
+    n = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(n, 1), v.repeat_interleave(n, 1)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
 
 
 def _norm(size: int, shape: Shape) -> nn.RMSNorm:

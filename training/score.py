@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import islice
 from typing import Any
 
@@ -18,12 +19,14 @@ HELD_OUT_SEED = 20_260
 _AT_ONCE = 512
 
 
-def held_out(n: int, seed: int = HELD_OUT_SEED) -> dict[str, list[Example]]:
+def held_out(n: int, tasks: Collection[str] = tuple(TASKS)) -> dict[str, list[Example]]:
     """n prompts of each task that training never sees, all different."""
     found = {}
     for name, make in TASKS.items():
+        if name not in tasks:
+            continue
         unlike: dict[str, Example] = {}
-        for example in examples(make, seed, held_out=True):
+        for example in examples(make, HELD_OUT_SEED, held_out=True):
             unlike.setdefault(example.prompt, example)
             if len(unlike) == n:
                 break

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from training.clock import Clock
-from training.data import BLOCK, Feed, Sizes
+from training.data import BLOCK, SHARES, Feed, Sizes
 from training.vocabulary import train_tokenizer
 
 KINDS = ((1,), (2, 4, 8, 16), (BLOCK,))  # sizes of blocks, one kind after the other
@@ -28,12 +28,15 @@ def options() -> argparse.Namespace:
     parser.add_argument("--hidden", type=int, default=320)
     parser.add_argument("--inner", type=int, default=896)
     parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--heads", type=int, default=6, help="of 64 numbers; keys and values have a third of them")
+    parser.add_argument("--tasks", default=",".join(SHARES), help="to learn and to be scored on")
     parser.add_argument("--rows", type=int, default=64, help="packs a step")
     parser.add_argument("--tokens", type=int, default=512, help="tokens a pack")
     parser.add_argument("--learn", type=int, default=192, help="masks a pack, at most, that are learnt from")
     parser.add_argument("--muon", type=float, default=0.008, help="rate of the matrices")
     parser.add_argument("--adam", type=float, default=2e-3, help="rate of the embedding and the norms")
     parser.add_argument("--decay-from", type=float, default=0.55, help="part of the time from which rates fall to 0")
+    parser.add_argument("--give-up", type=float, default=1.3, help="loss of single rows that must be reached early on")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     parser.add_argument("--check-every", type=float, default=120, help="seconds between scores on a few prompts")
     parser.add_argument("--held-out", type=int, default=400, help="prompts a task that the result is scored on")
@@ -51,7 +54,7 @@ def main() -> None:
     if path is None:
         path = asked.out / "tokenizer.json"
         train_tokenizer(asked.vocabulary, n_examples=asked.examples).save(str(path), pretty=False)
-    kinds = [Sizes(asked.rows, asked.tokens, asked.learn, blocks) for blocks in KINDS]
+    kinds = [Sizes(asked.rows, asked.tokens, asked.learn, blocks, tuple(asked.tasks.split(","))) for blocks in KINDS]
     feed = Feed(str(path), kinds, asked.seed, asked.workers)
     # Only now, with the feed's processes forked: they need no torch, and may not share what it holds.
     from training.run import run

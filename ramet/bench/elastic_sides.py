@@ -57,6 +57,7 @@ class Side:
         nobody = cast(Decider, SimpleNamespace(settings=SimpleNamespace(method="replies to random ids")))
         mute = cast(Conversation, SimpleNamespace(tokenizer=SimpleNamespace(eos=())))
         with Engine(model.name, model.decoder, nobody, settings, None, mute, masking) as engine:
+            engine.measure()
             side = cls(engine, masking, n_prompt, model.config.get_text_config().vocab_size)
             yield side
         del engine, side.engine  # whoever still has the side has no engine: another needs its memory

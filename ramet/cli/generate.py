@@ -50,7 +50,7 @@ def command(prompt: str, as_json: bool, **given: Any) -> None:
     from ramet.server.openai.writing import Writing
 
     asked = ChatRequest.parse(_fields(prompt, given))
-    with cli.load_engine(given["model"], **options.given(given)) as engine:
+    with cli.load_engine(given["model"], **{"max_round_requests": 1} | options.given(given)) as engine:
         writing = Writing.of(asked, engine.name, engine.writer)
         reply = asyncio.run(_written(writing, echo=not as_json))
     usage = TextUsage.of(writing.tallies)

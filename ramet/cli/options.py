@@ -108,7 +108,8 @@ ENGINE_OPTIONS = (
     click.option(
         "--chunk-size",
         metavar="auto|N",
-        help="Rows of a chunk at most; auto takes at each step what gains the most tokens a second.  [default: auto]",
+        help="Rows of a chunk at most; auto takes at each step what gains the most tokens a second, or the block with "
+        "--batch-invariant.  [default: auto]",
     ),
     click.option(
         "--chunk-tiers",

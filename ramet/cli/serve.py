@@ -67,6 +67,7 @@ def command(
     names = (*options.ENGINE_SETTINGS, "method", "name")
     with cli.load_engine(given["model"], **options.given(given, names)) as engine:
         _check_aliases(engine, settings)
+        engine.measure()
         for line in _announcement(engine, settings):
             click.echo(line, err=True)
         from ramet import server

@@ -15,6 +15,7 @@ _PRIOR = 0.1  # chunks for which the guess counts at first
 _WARM = 32  # chunks before the numbers are worth choosing by
 _RENEWED = 128  # steps after which the rates are solved again
 _HEAVY = 1e12  # a weight at which all are brought down
+_LEAST = 1e-9  # what they are brought down to: none may vanish
 _NONE, _SOME, _ALL = range(3)  # of the masked rows before a row, how many passed
 _NEXT = np.array([1, 2, 2])[:, None, None]  # steps in which all passed, after none, one or several and one more
 _STREAKS = 4  # rows that passed in a row, of which more make no difference to what is expected
@@ -107,8 +108,9 @@ class Commits:
     def _age(self, n_chunks: int) -> None:
         self._weight *= self._growth**n_chunks
         if self._weight > _HEAVY:
-            self._visits /= self._weight
-            self._passes /= self._weight
+            shares = self._passes / self._visits  # what has not been seen for long stays as it was
+            self._visits = np.maximum(self._visits / self._weight, _LEAST)
+            self._passes = shares * self._visits
             self._weight = 1.0
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ramet.denoise.noise import Noise
+from ramet.errors import InvalidRequest
+
+MAX_TOP_K = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
     """From the distribution at `temperature` (0: the likeliest), cut to the `top_k` likeliest ids (0: all), then to the
-    likeliest that hold `top_p` of it (1: all), by the numbers of `noise`."""
+    likeliest that hold `top_p` of it (1: all), by the numbers of `noise`. Raises InvalidRequest."""
 
     temperature: float
     top_k: int
@@ -18,6 +22,9 @@ class Draws:
     noise: Noise
 
     def __post_init__(self) -> None:
-        assert self.temperature >= 0
-        assert self.top_k >= 0
-        assert 0 < self.top_p <= 1
+        if not 0 <= self.temperature < math.inf:
+            raise InvalidRequest(f"{self.temperature} is not from 0", field="temperature")
+        if not 0 <= self.top_k <= MAX_TOP_K:
+            raise InvalidRequest(f"{self.top_k} is not from 0 to {MAX_TOP_K}", field="top_k")
+        if not 0 < self.top_p <= 1:
+            raise InvalidRequest(f"{self.top_p} is not above 0, to 1", field="top_p")

@@ -8,6 +8,7 @@ from hashlib import sha256
 import numpy as np
 
 from ramet.denoise.philox import Words, words
+from ramet.errors import InvalidRequest
 from ramet.tree import FloatArray, IntArray
 
 MIN_SEED, MAX_SEED = -(1 << 63), (1 << 63) - 1
@@ -23,9 +24,11 @@ class Noise:
 
     @classmethod
     def of(cls, seed: int | None, prompt: IntArray) -> Noise:
-        """By a seed of MIN_SEED .. MAX_SEED; None: by the prompt's ids [P]."""
+        """By a seed of MIN_SEED .. MAX_SEED; None: by the prompt's ids [P]. Raises InvalidRequest."""
         if seed is None:
             return Opening(prompt).noise(np.zeros(0, np.int32))
+        if not MIN_SEED <= seed <= MAX_SEED:
+            raise InvalidRequest(f"{seed} is not from {MIN_SEED} to {MAX_SEED}", field="seed")
         return cls(_key(sha256(b"seed" + seed.to_bytes(8, "little", signed=True)).digest()))
 
     @property

@@ -9,7 +9,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Self
@@ -20,7 +19,7 @@ import torch
 from ramet.decide.canvas import Canvas, thoughtless
 from ramet.decide.decider import Decider, Plan
 from ramet.decide.settings import settings_for
-from ramet.denoise.elastic import chunk_sizes
+from ramet.denoise.elastic import Auto, chunk_sizes
 from ramet.denoise.latency import Drift, Latency
 from ramet.denoise.masking import Masking
 from ramet.denoise.settings import Denoising
@@ -28,6 +27,7 @@ from ramet.engine.cache import Cache
 from ramet.engine.course import Course
 from ramet.engine.latency import describe, latency, setup_of
 from ramet.engine.load import (
+    check_kind,
     check_limits,
     denoising_of,
     load_model,
@@ -37,6 +37,7 @@ from ramet.engine.load import (
     runner_for,
     sampled_of,
     shape_of,
+    with_blocks,
 )
 from ramet.engine.mail import Mail
 from ramet.engine.rehearsal import Rehearsal
@@ -104,6 +105,7 @@ class Engine:
         self._writer: Writer | None = None
         self.latency: Latency | None = None  # how long rounds take, where chunks are chosen by it
         self._drift: Drift | None = None
+        self._unmeasured = False  # and sizes are to be chosen by it
         if denoising is not None:
             assert conversation is not None
             self._writer = CanvasWriter(denoising, conversation, self._max_length, self._follow)
@@ -119,7 +121,7 @@ class Engine:
         self._scheduler = Scheduler(
             self._cache.pages, settings.max_round_tokens, self._cache.grain, settings.max_round_requests, self.replies
         )
-        self._inbox: SimpleQueue[Job | Reply | None] = SimpleQueue()
+        self._inbox: SimpleQueue[Job | Reply | Future[None] | None] = SimpleQueue()
         self._counts = Counter(dict.fromkeys(COUNTS, 0))  # no key comes later
         self._n_open, self._n_failures, self._closed = 0, 0, False
         self._lost = False  # the device, with all that it held
@@ -143,6 +145,7 @@ class Engine:
         torch.set_num_threads(resolved.threads)
         checkpoint = open_known(source)
         frame, tokenizer = checkpoint.frame(), checkpoint.tokenizer()
+        check_kind(checkpoint, resolved)
         canvas = denoising = None
         masking, shape = masking_of(checkpoint, resolved), shape_of(checkpoint)
         diffuses = shape.conditioning is not None
@@ -151,7 +154,7 @@ class Engine:
                 raise CheckpointError(f'{checkpoint.name}: a diffusion model takes the method "letters" alone')
             method = "letters"
         if masking is not None:
-            resolved = replace(resolved, block_size=masking.size)
+            resolved = with_blocks(resolved, masking.size)
         if diffuses:
             denoising = denoising_of(checkpoint, resolved)
             frame = thoughtless(tokenizer, frame)
@@ -262,19 +265,39 @@ class Engine:
         pages = self._cache.pages
         return min(self._max_length, (pages.n_pages - 1) * pages.page_size)
 
+    def measure(self) -> None:
+        """Find out how long rounds take, if the size of chunks is chosen by it. Done at the first reply unless asked
+        for before; a matter of seconds where it was not measured before on this setup."""
+        with self._lock:
+            if self._closed or not self._unmeasured:
+                return
+            measured = Future[None]()
+            self._inbox.put(measured)
+        measured.result()
+
     def _choose_sizes(self, masking: Masking) -> None:
-        """Chunks as the settings say; what passes take is measured first, unless it is known, where that decides."""
+        """Chunks as the settings say. A reply that is always alone takes whole blocks."""
         assert self.replies is not None
-        settings, seconds = self.settings, None
-        assert settings.max_round_tokens
-        if settings.chunk_size == "auto" and settings.chunk_tiers is None:
-            rehearsal = Rehearsal(self._runner, self._cache.pages, masking.mask)
-            setup = setup_of(self._runner.model)
-            where = None if settings.latency_cache is None else Path(settings.latency_cache)
-            self.latency = latency(rehearsal, masking.size, MAX_MEASURED, settings.max_round_tokens // 2, setup, where)
-            self._drift = Drift(self.latency)
-            seconds = self._drift.seconds
-        self.replies.sizes = chunk_sizes(settings.chunk_size, masking.size, seconds, settings.chunk_tiers)
+        told, tiers = self.settings.chunk_size, self.settings.chunk_tiers
+        if told != "auto" or tiers is not None:
+            self.replies.sizes = chunk_sizes(told, masking.size, None, tiers)
+        else:
+            self._unmeasured = self.replies.max_live > 1
+
+    def _measure(self) -> None:
+        """By the engine's thread, between two rounds."""
+        assert self.replies is not None
+        assert self.masking is not None
+        assert self.settings.max_round_tokens
+        self._unmeasured = False
+        where = None if self.settings.latency_cache is None else Path(self.settings.latency_cache)
+        with Rehearsal(self._runner, self._cache.pages, self.masking.mask) as rehearsal:
+            self.latency = latency(
+                rehearsal, self.masking.size, MAX_MEASURED, self.settings.max_round_tokens // 2,
+                setup_of(self._runner.model), where,
+            )  # fmt: skip
+        self._drift = Drift(self.latency)
+        self.replies.sizes = Auto(self._drift.seconds, self.masking.size)
 
     def _observe(self, batch: Batch, seconds: float) -> None:
         """How long a round with live replies took."""
@@ -318,9 +341,14 @@ class Engine:
             "batch_invariant": str(s.batch_invariant),
             "cache": self._cache.describe(),
             **(self.masking.describe() if self.masking else {}),
+            **({"chunk_size": self._chunks()} if self.masking else {}),
             **({"latency": describe(self.latency)} if self.latency else {}),
             **{f"op {name}": why for name, why in self._runner.model.ops.why.items()},
         }
+
+    def _chunks(self) -> str:
+        s = self.settings
+        return "whole blocks (mode)" if s.mode == "block" else s.chunk_tiers or s.chunk_size
 
     def close(self) -> None:
         """Cancel what is open and end the engine's thread."""
@@ -453,7 +481,11 @@ class Engine:
             while True:
                 job = self._inbox.get(block=wait)
                 wait = False
-                if job is not None:  # None only wakes the thread, to close
+                if self._unmeasured and isinstance(job, Reply | Future) and not self._closed:
+                    self._measure()
+                if isinstance(job, Future):
+                    job.set_result(None)
+                elif job is not None:  # None only wakes the thread, to close
                     self._scheduler.add(job)
         except Empty:
             return

@@ -35,7 +35,11 @@ from ramet.ops.gated_delta import cpu as gated_delta
 from ramet.ops.native import library
 from ramet.weights import Checkpoint, load, open_checkpoint
 
-_OF_MASKS = {"block_size": None, "mode": "chunk", "chunk_size": "auto", "chunk_tiers": None, "ahead": False}
+_OF_CANVASES = ("canvas_length", "max_denoising_steps")
+_OF_MASKS = (
+    "block_size", "mode", "chunk_size", "chunk_tiers", "ahead", "unmasking_strategy", "confidence_threshold",
+    "denoising_steps",
+)  # fmt: skip
 
 
 def open_known(source: str | Path) -> Checkpoint:
@@ -58,13 +62,28 @@ def denoising_of(checkpoint: Checkpoint, settings: EngineSettings) -> Denoising:
     return replace(own, canvas_length=length, max_steps=n_steps)
 
 
+def check_kind(checkpoint: Checkpoint, settings: EngineSettings) -> None:
+    """Raise InvalidRequest for a setting of models that write in another way than this one."""
+    usual, family = EngineSettings(), checkpoint.model_type
+    others = {} if FAMILIES[family].blocks else dict.fromkeys(_OF_MASKS, "blocks of masks")
+    if shape_of(checkpoint).conditioning is None:
+        others |= dict.fromkeys(_OF_CANVASES, "canvases")
+    for name, what in others.items():
+        if getattr(settings, name) != getattr(usual, name):
+            raise InvalidRequest(f"{family} has no {what}", field=name)
+
+
+def with_blocks(settings: EngineSettings, block: int) -> EngineSettings:
+    """For blocks of so many rows. The load chooses no chunks where it is to decide nothing."""
+    chosen = settings.mode == "chunk" and settings.chunk_size == "auto"
+    size = str(block) if chosen and settings.batch_invariant else settings.chunk_size
+    return replace(settings, block_size=block, chunk_size=size)
+
+
 def masking_of(checkpoint: Checkpoint, settings: EngineSettings) -> Masking | None:
     """The blocks of a model that fills in masks; None of another. Raises CheckpointError, InvalidRequest."""
     defaults = FAMILIES[checkpoint.model_type].blocks
     if defaults is None:
-        for name, usual in _OF_MASKS.items():
-            if getattr(settings, name) != usual:
-                raise InvalidRequest(f"{checkpoint.model_type} has no blocks of masks", field=name)
         return None
     tokenizer = checkpoint.tokenizer()
     return Masking.of(

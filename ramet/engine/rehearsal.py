@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from typing import Self
 
 import numpy as np
 
-from ramet.cache.pages import Pages
+from ramet.cache.pages import Pages, Path
 from ramet.denoise.live import Chunks
 from ramet.engine.replies import Step, laid_out
 from ramet.engine.runner import Runner
@@ -14,26 +15,37 @@ from ramet.engine.scheduler import Batch
 from ramet.tree import IntArray, Sampling
 
 _CONTEXT = 512  # rows in pages that each reply sees
+_MOST_PAGES = 4096
 
 
 class Rehearsal:
-    """Of a runner whose pages hold nothing yet: what is in them is overwritten."""
+    """On pages that nobody holds, given back at the end. Of one thread, with no round under way."""
 
     def __init__(self, runner: Runner, pages: Pages, mask: int, n_context: int = _CONTEXT) -> None:
         self._runner, self._pages, self._mask = runner, pages, mask
-        longest = runner.model.shape.max_positions // 2
-        self._n_context = min(n_context, longest, (pages.n_pages - 1) * pages.page_size)
+        self._n_context = min(n_context, runner.model.shape.max_positions // 2)
+        self._path = Path()
+        if not pages.append(self._path, max(1, min(pages.n_free, _MOST_PAGES))):
+            self._n_context = 0
+        self._held = np.array(self._path.pages, np.int32)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pages.release(self._path)
 
     def __call__(self, n_replies: int, n_rows: int) -> float:
         """Seconds from a round of so many replies, with so many rows each, to its results on the host. Half of the rows
         are masked."""
-        batch, n_kept = Batch(), n_rows // 2
+        batch, n_kept, size = Batch(), n_rows // 2 if len(self._held) else 0, self._pages.page_size
         chunks = _chunks(n_replies, n_rows, n_kept, self._n_context)
-        n_pages = -(-self._n_context // self._pages.page_size)
+        n_pages = -(-self._n_context // size)
+        kept = _around(n_replies * n_kept, max(1, len(self._held) * size))
         units = laid_out(
             chunks, _full(n_replies, self._n_context), _full(n_replies, n_pages),
-            _around(n_replies * n_pages, self._pages.n_pages),
-            _around(n_replies * n_kept, self._pages.n_pages * self._pages.page_size),
+            self._held[_around(n_replies * n_pages, max(1, len(self._held)))],
+            self._held[kept // size] * size + kept % size,
         )  # fmt: skip
         batch.replies.mask, batch.replies.step = self._mask, Step([], chunks, units, np.zeros(0, np.int32))
         batch.n_tokens = n_replies * n_rows

@@ -418,9 +418,9 @@ class Replies:
         return self.sizes.choose(demands, n_other)
 
     def _estimator(self, group: int) -> Commits:
-        """Of those whose thresholds differ by less than a hundredth there is one; of the last used _ESTIMATORS."""
+        """Of those whose thresholds differ by less than a thousandth there is one; of the last used _ESTIMATORS."""
         own = self.live.groups[group]
-        alike = replace(own, threshold=round(own.threshold, 2))
+        alike = replace(own, threshold=round(own.threshold, 3))
         found = self._commits.pop(alike) if alike in self._commits else Commits(max(2, self._block))
         self._commits[alike] = found
         if len(self._commits) > _ESTIMATORS:

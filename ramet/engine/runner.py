@@ -84,7 +84,7 @@ class Runner:
         soft = _soft(batch.units)
         recorded = self.graphs.launch(packed) if self.graphs is not None and soft is None else None
         hidden, stream = recorded or self._pass(packed, soft)
-        logits, logsumexp = map(_sent, self.model.read(hidden, stream))
+        logits, logsumexp = map(_sent, self._read(batch, hidden, stream))
         drawn, sampled = self._draw(batch.units, packed, hidden), self._sample(batch, packed, hidden)
         ended.record()
         seconds = partial(_between, began, ended)
@@ -95,7 +95,7 @@ class Runner:
         self._copy_pages(batch)
         packed = pack(_units(batch), ROW_MULTIPLE)
         hidden, stream = self._pass(packed, _soft(batch.units))
-        logits, logsumexp = self.model.read(hidden, stream)
+        logits, logsumexp = self._read(batch, hidden, stream)
         drawn, sampled = self._draw(batch.units, packed, hidden), self._sample(batch, packed, hidden)
         seconds = time.perf_counter() - began
         return Flight(batch, packed, logits, logsumexp, drawn, sampled, lambda: seconds)
@@ -110,6 +110,12 @@ class Runner:
         work = inside | outside
         stream = (packed.with_work(work) if work else packed).on(self.model.device)
         return self.model.hidden(stream, self.store, soft=soft), stream
+
+    def _read(self, batch: Batch, hidden: torch.Tensor, stream: Stream) -> tuple[torch.Tensor, torch.Tensor]:
+        """What jobs read; replies read no logits."""
+        if batch.units:
+            return self.model.read(hidden, stream)
+        return torch.empty(0), torch.empty(0)
 
     def _draw(self, units: Sequence[Unit], packed: Round, hidden: torch.Tensor) -> list[list[Drawn]]:
         """The steps of each unit, from the hidden states of the rows that are read."""

@@ -46,9 +46,11 @@ class EngineSettings:
     Of models that fill in masks, block_size: rows of a block (None: as the checkpoint says). mode: a reply's step runs
     a chunk of its block's rows, or "block": all of them, the plain way that chunks are measured by. chunk_size: rows of
     a chunk at most, "auto" (what gains the most tokens a second) or a number; chunk_tiers: by the number of replies
-    instead, such as "4:32,32:16,256:8". ahead: the largest chunks may reach into the next block. A request may have an
-    unmasking_strategy, confidence_threshold and denoising_steps (None: as many as the block has rows) of its own.
-    latency_cache: directory of what passes were measured to take (None: in the user's cache directory).
+    instead, such as "4:32,32:16,256:8". What masks become depends on those that run beside them, so with
+    batch_invariant, where the load decides nothing, "auto" is the block. ahead: the largest chunks may reach into the
+    next block. A request may have an unmasking_strategy, confidence_threshold and denoising_steps (None: as many as the
+    block has rows) of its own. latency_cache: directory of what passes were measured to take (None: in the user's cache
+    directory).
     """
 
     device: str = "auto"
@@ -100,6 +102,8 @@ class EngineSettings:
             Tiers.parse(self.chunk_tiers, _ANY_BLOCK)
             if told != "auto":
                 raise InvalidRequest("says what chunk_size says: give one of them", field="chunk_tiers")
+            if self.batch_invariant:
+                raise InvalidRequest("go by the load: with batch_invariant give a chunk_size", field="chunk_tiers")
         given = {"chunk_size": told != "auto", "chunk_tiers": self.chunk_tiers is not None, "ahead": self.ahead}
         for name in (name for name, is_given in given.items() if is_given and self.mode == "block"):
             raise InvalidRequest("has no effect where mode is block, which has no chunks", field=name)

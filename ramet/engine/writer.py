@@ -104,9 +104,11 @@ class Writer(ABC):
             return min(most, room)
         n_reply = request.max_tokens or 1
         if n_reply > room:
+            what, field = ("prompt", "prompt") if room < 1 else ("reply", "max_tokens")
             raise RequestTooLong(
                 f"a prompt of {n_prompt} tokens and a reply of {n_reply} are more than the {self.max_length} that the "
-                "model takes; lower max_tokens"
+                f"model takes: shorten the {what}",
+                field=field,
             )
         return n_reply
 
@@ -116,7 +118,7 @@ class CanvasWriter(Writer):
 
     def __init__(self, denoising: Denoising, conversation: Conversation, max_length: int, follow: Follow) -> None:
         super().__init__(conversation, max_length)
-        self._denoising, self._follow = denoising, follow
+        self.denoising, self._follow = denoising, follow
 
     @property
     def kind(self) -> Kind:
@@ -130,17 +132,17 @@ class CanvasWriter(Writer):
 
     def _start(self, request: GenerationRequest, on_piece: OnPiece) -> tuple[Future[int], Callable[[], int]]:
         request = self._fitted(request)
-        job = self._follow(Writing(request, self._denoising, on_piece), request.cache_salt)
+        job = self._follow(Writing(request, self.denoising, on_piece), request.cache_salt)
         return job.future, lambda: job.n_resumed or 0
 
     def _fitted(self, request: GenerationRequest) -> GenerationRequest:
         """With no more tokens than there is room for, where a request leaves their number open."""
         if not request.read_only:
-            n_tokens = self._room(request, self._denoising.max_new_tokens)
+            n_tokens = self._room(request, self.denoising.max_new_tokens)
             return request if request.max_tokens is not None else replace(request, max_tokens=n_tokens)
         n_prompt = len(request.prompt)  # its canvas may end behind the last position: see `Engine._in_two_steps`
         if n_prompt > self.max_length:
-            raise RequestTooLong(f"a prompt of {n_prompt} tokens; the model takes {self.max_length}")
+            raise RequestTooLong(f"{n_prompt} tokens; the model takes {self.max_length}", field="prompt")
         return request
 
 
@@ -207,7 +209,7 @@ class ReplyWriter(Writer):
             "threshold": settings.confidence_threshold
             if own.confidence_threshold is None
             else own.confidence_threshold,
-            "steps": own.denoising_steps or settings.denoising_steps,
+            "steps": settings.denoising_steps if own.denoising_steps is None else own.denoising_steps,
         }
         if own.entropy_bound is not None:
             told["entropy_bound"] = own.entropy_bound

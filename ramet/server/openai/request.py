@@ -17,7 +17,9 @@ from pydantic import (
     model_validator,
 )
 
+from ramet.denoise.draws import MAX_TOP_K
 from ramet.denoise.elastic import MIN_SIZE
+from ramet.denoise.noise import MAX_SEED, MIN_SEED
 from ramet.denoise.unmask import Strategy
 from ramet.errors import InvalidRequest, Problem
 from ramet.generation import GenerationRequest, Kind
@@ -31,8 +33,6 @@ MAX_STOP_LENGTH = 1000
 MAX_LABELS = 128  # ids in logprob_token_ids
 MAX_PROMPTS = 128
 MAX_TEMPERATURE = 2.0  # as with OpenAI
-MAX_TOP_K = (1 << 31) - 1
-SEEDS = (-(1 << 63), (1 << 63) - 1)
 COMPLETION_TOKENS = 16  # what OpenAI writes where max_tokens is absent
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
@@ -136,7 +136,7 @@ class TextRequest(BaseModel):
     stop_token_ids: Ids = Field(default=[], description="Ids that end the reply.")
     stream: bool = Field(default=False, description="Send events, whenever more of the text is certain.")
     stream_options: StreamOptions | None = None
-    seed: Annotated[int, Field(ge=SEEDS[0], le=SEEDS[1])] | None = Field(
+    seed: Annotated[int, Field(ge=MIN_SEED, le=MAX_SEED)] | None = Field(
         default=None, description="Of what is drawn; taken from the prompt if absent, so that a request repeats."
     )
     temperature: Annotated[float, Field(ge=0, le=MAX_TEMPERATURE)] | None = Field(
@@ -161,7 +161,7 @@ class TextRequest(BaseModel):
         default=None, description="Nats that a step of the strategy entropy_bounded accepts."
     )
     chunk_size: ChunkSize = Field(
-        default="auto", description="Rows of the reply's chunks at most, up to the block; auto: the server chooses."
+        default="auto", description="Rows of the reply's chunks at most, up to the block; auto: as the server has it."
     )
     ignore_eos: bool = Field(default=False, description="Go on to max_tokens, whatever ends a reply.")
     skip_special_tokens: bool = Field(default=True, description="Leave control tokens out of the text.")
