@@ -76,7 +76,13 @@ def test_the_time_of_other_rows_is_no_reason_for_larger_chunks() -> None:
 
 
 def test_until_anything_is_known_the_largest() -> None:
-    assert Auto(step, BLOCK).choose(demand(256, rates=None) + demand(3)) == BLOCK
+    assert Auto(step, BLOCK).choose(demand(256, rates=None)) == BLOCK
+
+
+def test_of_whom_nothing_is_known_is_taken_to_be_like_others() -> None:
+    wanted = Auto(step, BLOCK).choose(demand(256))
+    assert wanted < BLOCK
+    assert Auto(step, BLOCK).choose(demand(3, rates=None) + demand(253)) == wanted
 
 
 def test_only_sizes_that_are_given() -> None:

@@ -23,7 +23,7 @@ MIN_SIZE = 2  # a token is a row twice: masked, and then known
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
     """Sequences of one threshold and strategy: how many positions of each [R] are not cached and could be run, and what
-    chunks gain them (None: not known yet, and the largest chunk is to show it)."""
+    chunks gain them (None: not known yet; where it is of none, the largest chunk is to show it)."""
 
     uncached: IntArray
     rates: Rates | None
@@ -88,9 +88,10 @@ class Auto:
         self._last = -1  # which was chosen
 
     def choose(self, demands: Sequence[Demand], n_other: int = 0) -> int:
-        if not demands or any(demand.rates is None for demand in demands):
+        known = next((demand.rates for demand in demands if demand.rates is not None), None)
+        if known is None:
             return int(self._sizes[-1])
-        tokens, rows = self._outlook(demands)
+        tokens, rows = self._outlook(demands, known)
         rate = float((tokens / self._seconds(rows)).max())
         worth = tokens - rate * self._seconds(rows + n_other)
         best = int(worth.argmax())
@@ -98,17 +99,16 @@ class Auto:
             self._last = best
         return int(self._sizes[self._last])
 
-    def _outlook(self, demands: Sequence[Demand]) -> tuple[Floats, Floats]:
-        """[C] tokens and rows with each of the sizes.
+    def _outlook(self, demands: Sequence[Demand], guess: Rates) -> tuple[Floats, Floats]:
+        """[C] tokens and rows with each of the sizes. guess: for demands of which nothing is known yet.
 
         A sequence with fewer rows than a size gains what chunks of those rows gain. Were it to count as one that
         has them all, steps with few rows left, which are cheap, would seem worth larger chunks.
         """
         tokens, rows = np.zeros((2, len(self._sizes)))
         for demand in demands:
-            assert demand.rates is not None
             run = np.minimum(demand.uncached[:, None], self._sizes)
-            tokens += demand.rates.tokens[run].sum(0)
+            tokens += (demand.rates or guess).tokens[run].sum(0)
             rows += run.sum(0)
         return tokens, rows
 

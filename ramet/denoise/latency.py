@@ -15,6 +15,7 @@ MAX_ERROR = 0.15  # of what was left out of a fit: with more, sizes of chunks ar
 MIN_SIZES = 6  # different numbers of rows that a fit needs: four fix its three pieces
 _RIDGE = 1e-12  # what keeps a system of columns that are one another's multiples solvable
 _HALF_LIFE = 64  # steps after which a ratio counts half
+_MOST_OFF = 4.0  # a step that takes longer than so many times what it should has waited for something else
 _PRIOR = 8.0  # steps for which a ratio of 1 counts at first
 
 Floats = npt.NDArray[np.float64]
@@ -113,7 +114,7 @@ class Drift:
     def observe(self, rows: int, seconds: float, keys: int = 0) -> None:
         """A step that ran."""
         at = int(self._latency.piece(rows))
-        ratio = seconds / float(self._latency.seconds(rows, keys))
+        ratio = min(max(seconds / float(self._latency.seconds(rows, keys)), 1 / _MOST_OFF), _MOST_OFF)
         for sums, value in ((self._weights, 1.0), (self._ratios, ratio), (self._rows, rows)):
             sums[at] = sums[at] * self._keep + value
 
