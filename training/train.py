@@ -1,6 +1,6 @@
 """Train the small model on generated tasks, score it on held-out ones, and save it as a checkpoint.
 
-    python -m training.train --out models/sprig-10m-b32 --minutes 8
+    python -m training.train --out models/sprig-10m-b32
 
 The schedule goes by the clock: what there is when the time is up is saved, then scored.
 """
@@ -21,7 +21,9 @@ KINDS = ((1,), (2, 4, 8, 16), (BLOCK,))  # sizes of blocks, one kind after the o
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="directory of the checkpoint")
-    parser.add_argument("--minutes", type=float, default=8, help="from the start of the script to the end of training")
+    parser.add_argument(
+        "--minutes", type=float, default=4.1, help="from the start of the script to the end of training"
+    )
     parser.add_argument("--seed", type=int, default=6)
     parser.add_argument("--vocabulary", type=int, default=4096, help="ids at most")
     parser.add_argument("--tokenizer", type=Path, help="take this vocabulary instead of making one")
@@ -33,16 +35,14 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=64, help="packs a step")
     parser.add_argument("--tokens", type=int, default=512, help="tokens a pack")
     parser.add_argument("--learn", type=int, default=192, help="masks a pack, at most, that are learnt from")
-    parser.add_argument("--muon", type=float, default=0.008, help="rate of the matrices")
+    parser.add_argument("--muon", type=float, default=0.006, help="rate of the matrices")
     parser.add_argument("--adam", type=float, default=2e-3, help="rate of the embedding and the norms")
     parser.add_argument("--decay-from", type=float, default=0.55, help="part of the time from which rates fall to 0")
-    parser.add_argument("--give-up", type=float, default=1.3, help="loss of single rows that must be reached early on")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     parser.add_argument("--check-every", type=float, default=120, help="seconds between scores on a few prompts")
-    parser.add_argument("--held-out", type=int, default=400, help="prompts a task that the result is scored on")
-    parser.add_argument("--examples", type=int, default=6000, help="a task, that the vocabulary is made from")
+    parser.add_argument("--held-out", type=int, default=150, help="prompts a task that the result is scored on")
+    parser.add_argument("--examples", type=int, default=8000, help="a task, that the vocabulary is made from")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--eager", action="store_true", help="compile nothing")
     return parser.parse_args()
 
 
