@@ -208,6 +208,13 @@ def test_chunks_of_a_size_of_their_own_are_other_rows_to_the_rest() -> None:
         assert max(noted) < (1, 0)
 
 
+def test_where_nothing_can_be_measured_chunks_are_blocks(caplog: pytest.LogCaptureFixture) -> None:
+    with loaded(chunk_size="auto", block_size=4, max_round_tokens=16) as engine:
+        assert together(engine, [asked(p, max_tokens=9) for p in prompts(engine, [5, 6])])
+        assert engine.stats()["chunk_size"] == 4
+    assert "whole blocks" in caplog.text
+
+
 def test_what_cannot_be_is_refused_before_any_work() -> None:
     with loaded(max_model_len=64) as engine:
         for request, field in [

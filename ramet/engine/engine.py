@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import threading
 import time
 from collections import Counter, deque
@@ -62,6 +63,7 @@ from ramet.request import Decision, DecisionRequest, Method, Timing, Usage, as_j
 from ramet.text.conversation import Conversation
 from ramet.tree import WHOLE, Reads, Tree
 
+_LOGGER = logging.getLogger(__name__)
 PLANNERS = 2  # threads that plan for tasks; with more of them the engine's own waits long for the interpreter
 LONG_STATE = 1 << 18  # characters of a state from which on planning takes long
 COUNTS = (
@@ -285,17 +287,21 @@ class Engine:
             self._unmeasured = self.replies.max_live > 1
 
     def _measure(self) -> None:
-        """By the engine's thread, between two rounds."""
+        """By the engine's thread, between two rounds. Where it cannot be done, chunks stay as large as blocks."""
         assert self.replies is not None
         assert self.masking is not None
         assert self.settings.max_round_tokens
         self._unmeasured = False
         where = None if self.settings.latency_cache is None else Path(self.settings.latency_cache)
-        with Rehearsal(self._runner, self._cache.pages, self.masking.mask) as rehearsal:
-            self.latency = latency(
-                rehearsal, self.masking.size, MAX_MEASURED, self.settings.max_round_tokens // 2,
-                setup_of(self._runner.model), where,
-            )  # fmt: skip
+        try:
+            with Rehearsal(self._runner, self._cache.pages, self.masking.mask) as rehearsal:
+                self.latency = latency(
+                    rehearsal, self.masking.size, MAX_MEASURED, self.settings.max_round_tokens // 2,
+                    setup_of(self._runner.model), where,
+                )  # fmt: skip
+        except (RametError, RuntimeError, OSError) as error:  # memory among them
+            _LOGGER.warning("chunks are whole blocks, for it cannot be measured what smaller ones gain: %s", error)
+            return
         self._drift = Drift(self.latency)
         self.replies.sizes = Auto(self._drift.seconds, self.masking.size)
 
