@@ -16,6 +16,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 BLOCK = 32
+DELAY_S = 1.0  # to a request's first tokens: with more, they come faster than they are served
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,13 @@ class Trace:
         return float(np.quantile(each, quantile))
 
 
+    def delay(self) -> float:
+        """Seconds to the first tokens, of the last quarter of the requests the median: it grows with the trace where
+        more come than are served."""
+        last = slice(-max(1, len(self.came) // 4), None)
+        return float(np.median(self.first[last] - self.came[last]))
+
+
 @dataclass(slots=True)
 class _Prompt:
     number: int
@@ -160,13 +168,18 @@ def _admit(waiting: deque[_Prompt], n_rows: int, n_places: int) -> tuple[int, In
 
 
 def capacity(trace: Callable[[float], Trace], limit_s: float, *, low: float = 0.1, high: float = 100.0) -> float:
-    """The highest rate, to 3 %, at which nine of ten requests take limit_s a token at most; 0 where there is none from
-    `low` on."""
-    if trace(low).per_token() > limit_s:
+    """The highest rate, to 3 %, at which nine of ten requests take limit_s a token at most, and requests are begun as
+    they come, within DELAY_S; 0 where there is none from `low` on."""
+
+    def is_met(rate: float) -> bool:
+        found = trace(rate)
+        return found.per_token() <= limit_s and found.delay() <= DELAY_S
+
+    if not is_met(low):
         return 0.0
     while high > 1.03 * low:
         rate = (low * high) ** 0.5
-        low, high = (rate, high) if trace(rate).per_token() <= limit_s else (low, rate)
+        low, high = (rate, high) if is_met(rate) else (low, rate)
     return low
 
 
