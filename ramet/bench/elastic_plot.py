@@ -56,6 +56,8 @@ def throughput(axes: Axes, found: Found) -> None:
     axes.plot(batches, bound, color=FAINT, lw=1, ls="--", label="bound")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
+    axes.set_xticks(batches, [str(batch) for batch in batches])
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set(xlabel="replies at once", ylabel="tokens a second")
     axes.set_title(f"{first}: simulated commits over measured steps")
     axes.legend(loc="upper left", ncols=2)
