@@ -97,7 +97,6 @@ class Trace:
         each = (self.last - self.first)[several] / (self.n_tokens[several] - 1)
         return float(np.quantile(each, quantile))
 
-
     def delay(self) -> float:
         """Seconds to the first tokens, of the last quarter of the requests the median: it grows with the trace where
         more come than are served."""

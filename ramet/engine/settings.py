@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import psutil
 import torch
 
 from ramet.denoise.elastic import MIN_SIZE, Tiers
+from ramet.denoise.live import Mode
 from ramet.denoise.unmask import Strategy
 from ramet.errors import InvalidRequest
 from ramet.ops import check_card
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 PAGE_SIZE = 16
-Mode = Literal["chunk", "block"]
 
 _ANY_BLOCK = 1 << 30  # larger than those that there are: a block's own limit is known once the model is
 
