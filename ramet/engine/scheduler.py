@@ -282,12 +282,13 @@ class Scheduler:
     def _encode(self, batch: Batch) -> int:
         """Bring in rows of prompts of replies, and tell how many rows are to be left to the live ones. Where jobs
         wait, or run, they get half of the rest."""
-        if not self.replies:
+        others = bool(self.waiting or self.between or self.running)
+        if not self.replies or not (others or self.replies.n_waiting):  # live ones alone: all of it is theirs
             return 0
         alone, left = self.replies.alone, batch.left
         reserved = min(self.replies.n_rows, self._half)
         room = left - reserved
-        if alone is None and (self.waiting or self.between or self.running):
+        if alone is None and others:
             room = max(room // 2, min(room, self.replies.grain))
         self.replies.encode(batch.replies, room if alone is None else left)
         batch.n_tokens += batch.replies.n_tokens
