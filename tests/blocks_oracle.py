@@ -156,7 +156,6 @@ class Blocks:
         if self._mode == "chunk":
             del self._pending[bisect_left(self._pending, self._end) :]
         self.n_context = self._start
-        self._steps = [0] * len(self._steps)
 
     @property
     def _is_decided(self) -> bool:

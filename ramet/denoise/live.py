@@ -31,7 +31,7 @@ class Beginning:
     the last. `tokens` [n] are those from position `start` on, where `known` [n] says so; known ones are to be run. The
     prompt has n_prompt tokens; positions below `told` were told already, from n_prompt on; `end` is behind the last one
     that the reply may have. A token of `ends` is told and is the last. `logprobs` [n] are of the known ones that were
-    drawn.
+    drawn; `steps` those that each live block has taken part in.
     """
 
     start: int
@@ -44,6 +44,7 @@ class Beginning:
     unmasking: Unmasking
     draws: Draws
     logprobs: FloatArray | None = None
+    steps: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         assert len(self.tokens) == len(self.known)

@@ -70,7 +70,7 @@ class LiveBlocks:
         self._fit()
         known = np.zeros(2 * block, np.bool_)
         known[:n] = beginning.known
-        self._start[place], self._steps[place] = beginning.start, 0
+        self._start[place], self._steps[place] = beginning.start, beginning.steps
         n_open = self._n_open[place] = 2 if n > block else 1
         self._group[place], self._streaks[place] = self._unmaskings.add(beginning.unmasking), 0
         self._tokens[place] = self._mask
@@ -106,6 +106,7 @@ class LiveBlocks:
             unmasking=self.groups[self._group[place]],
             draws=asked.draws(place),
             logprobs=self._logprobs[place, :n].copy(),
+            steps=(int(self._steps[place, 0]), int(self._steps[place, 1])),
         )
 
     def group(self, places: IntArray) -> IntArray:
