@@ -44,7 +44,7 @@ from ramet.denoise.live import Beginning, Chunks
 from ramet.denoise.live_blocks import LiveBlocks
 from ramet.denoise.noise import Noise
 from ramet.denoise.unmask import Unmasking
-from ramet.engine.replies import Drawn
+from ramet.engine.replies import Told
 from ramet.engine.settings import EngineSettings
 from ramet.errors import InvalidRequest, RametError
 from ramet.families import FAMILIES
@@ -63,9 +63,9 @@ def begun(n_prompt: int) -> Beginning:
     )  # fmt: skip
 
 
-def unsure(chunks: Chunks) -> Drawn:
+def unsure(chunks: Chunks) -> Told:
     n = len(chunks.reads)
-    return Drawn(np.zeros(n, np.int32), np.full(n, 0.1, np.float32), np.ones(n, np.float32))
+    return Told(np.zeros(n, np.int32), np.full(n, 0.1, np.float32), np.ones(n, np.float32))
 
 
 @pytest.mark.parametrize("size", [2, 6, 32])

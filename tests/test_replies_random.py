@@ -16,7 +16,7 @@ from ramet.denoise.live_blocks import LiveBlocks
 from ramet.denoise.next_tokens import NextTokens
 from ramet.denoise.noise import Noise
 from ramet.denoise.unmask import Unmasking
-from ramet.engine.replies import Drawn, Part, Replies
+from ramet.engine.replies import Part, Replies, Told
 from ramet.engine.reply import Reply
 from ramet.engine.scheduler import STATES_A_JOB, Batch, Job, Scheduler
 from ramet.tree import Read, Reads, Segment, Tree
@@ -104,12 +104,12 @@ class World:
             self.replies.drop(both)  # type: ignore[arg-type]
         self.end(both)
 
-    def drawn(self, part: Part) -> Drawn | None:
+    def drawn(self, part: Part) -> Told | None:
         if part.step is None:
             return None
         n = len(part.step.chunks.reads)
         confidence = self.rng.random(n, np.float32)
-        return Drawn(self.rng.integers(0, 90, n).astype(np.int32), confidence, np.zeros(n, np.float32))
+        return Told(self.rng.integers(0, 90, n).astype(np.int32), confidence, np.zeros(n, np.float32))
 
     def end(self, those: list[Any]) -> None:
         for each in those:

@@ -15,14 +15,14 @@ import numpy as np
 
 from ramet.bench.commit_curves import Curve
 from ramet.denoise.live import Chunks
-from ramet.engine.replies import Drawn
+from ramet.engine.replies import Told
 from ramet.tree import BoolArray, IntArray
 
 
 class Judge(Protocol):
     """Of a step of live replies, what was drawn [M], as the replies are to take it."""
 
-    def __call__(self, chunks: Chunks, drawn: Drawn) -> Drawn: ...
+    def __call__(self, chunks: Chunks, drawn: Told) -> Told: ...
 
 
 class CurveJudge:
@@ -35,7 +35,7 @@ class CurveJudge:
         self._runs = np.zeros(0, np.bool_)  # by place: all rows pass to the end of the block
         self._first = np.zeros(0, np.int32)  # by place: the first masked position of the step before
 
-    def __call__(self, chunks: Chunks, drawn: Drawn) -> Drawn:
+    def __call__(self, chunks: Chunks, drawn: Told) -> Told:
         """Sure (1) of rows that pass and not at all (0) of others, of which the leftmost is then taken first."""
         passed = self._passed(chunks).astype(np.float32)
         return replace(drawn, confidence=passed, entropy=1 - passed)
@@ -97,7 +97,7 @@ class Clock:
     _places: set[int] = field(default_factory=set)
     _n_before: int = 0
 
-    def __call__(self, chunks: Chunks, drawn: Drawn) -> Drawn:
+    def __call__(self, chunks: Chunks, drawn: Told) -> Told:
         if self.judge is not None:
             drawn = self.judge(chunks, drawn)
         if len(self._places) < self.batch:
@@ -108,7 +108,7 @@ class Clock:
             self._note(chunks, drawn)
         return drawn
 
-    def _note(self, chunks: Chunks, drawn: Drawn) -> None:
+    def _note(self, chunks: Chunks, drawn: Told) -> None:
         now = time.perf_counter()
         self.seen.append(Seen(now, len(chunks.places), len(chunks.tokens), len(chunks.reads), n_known(chunks, drawn)))
         n = len(self.seen) - 1  # the first is where the clock starts
@@ -116,7 +116,7 @@ class Clock:
             self.enough()
 
 
-def n_known(chunks: Chunks, drawn: Drawn) -> int:
+def n_known(chunks: Chunks, drawn: Told) -> int:
     """Tokens that a step of a threshold makes known: of each reply with masked rows those that are sure, or one."""
     some = chunks.n_reads[chunks.n_reads > 0]
     if not len(some):

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ramet.errors import InvalidRequest
-
-MAX_ERROR = 0.15  # of what was left out of a fit: with more, sizes of chunks are not chosen by it
+MAX_ERROR = 0.15  # of what was left out of a fit: one with more is not kept for the next start
 MIN_SIZES = 6  # different numbers of rows that a fit needs: four fix its three pieces
 _RIDGE = 1e-12  # what keeps a system of columns that are one another's multiples solvable
 _HALF_LIFE = 64  # steps after which a ratio counts half
@@ -87,16 +85,6 @@ class Latency:
     def piece(self, rows: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """0, 1 or 2: on which of the pieces steps of so many rows lie."""
         return np.searchsorted(np.array(self.knots), np.asarray(rows, float), side="left")
-
-    def require(self) -> Latency:
-        """Itself, where it is near enough to what was measured. Raises InvalidRequest."""
-        if not self.error <= MAX_ERROR:
-            raise InvalidRequest(
-                f"the time of a step cannot be told from its rows here: {self.error:.0%} off on average, of at most "
-                f"{MAX_ERROR:.0%}. Measure again with nothing else running, or give a number",
-                field="chunk_size",
-            )
-        return self
 
 
 class Drift:

@@ -23,6 +23,15 @@ FINISHES: tuple[Finish | None, ...] = (None, "stop", "length")  # by Taken.finis
 GOES_ON, STOP, LENGTH = range(3)
 
 
+_LEAST = np.finfo(np.float32).tiny  # what a logarithm is taken of
+
+
+def logprobs_of(confidence: FloatArray) -> FloatArray:
+    """Of probabilities, that of 0 being finite too."""
+    found: FloatArray = np.log(np.maximum(confidence, _LEAST))
+    return found
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Beginning:
     """Where a reply becomes live, or goes on after its pages were given up.

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ramet.denoise.asked import Asked, grown
 from ramet.denoise.commits import Passed
-from ramet.denoise.live import GOES_ON, Beginning, Chunks, Mode, Taken
+from ramet.denoise.live import GOES_ON, Beginning, Chunks, Mode, Taken, logprobs_of
 from ramet.denoise.noise import uniforms
 from ramet.denoise.ragged import before, owners, ranges
 from ramet.denoise.unmask import Unmasking
@@ -22,7 +22,6 @@ from ramet.tree import BoolArray, FloatArray, IntArray
 Ints = npt.NDArray[np.int64]
 
 _PENDING, _MASKED = range(2)
-_LEAST = np.finfo(np.float32).tiny  # what a logarithm is taken of
 
 
 class LiveBlocks:
@@ -271,7 +270,7 @@ class LiveBlocks:
         live[masked], live[pending] = False, True
         at = places * (2 * self._block) + offsets
         self._tokens.reshape(-1)[at] = tokens
-        self._logprobs.reshape(-1)[at] = np.log(np.maximum(confidence, _LEAST))
+        self._logprobs.reshape(-1)[at] = logprobs_of(confidence)
         ends = np.flatnonzero(self._asked.is_end(places, tokens))
         if len(ends):
             np.minimum.at(self._asked.end, places[ends], self._start[places[ends]] + offsets[ends] + 1)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from ramet.denoise.asked import Asked, grown
-from ramet.denoise.live import Beginning, Chunks, Taken
+from ramet.denoise.live import Beginning, Chunks, Taken, logprobs_of
 from ramet.denoise.noise import uniforms
 from ramet.denoise.unmask import Unmasking
 from ramet.denoise.unmaskings import Unmaskings
 from ramet.tree import FloatArray, IntArray
 
 _RUN = 64  # positions whose numbers are drawn at once
-_LEAST = np.finfo(np.float32).tiny  # what a logarithm is taken of
 
 
 class NextTokens:
@@ -92,7 +91,7 @@ class NextTokens:
     def take(self, chunks: Chunks, tokens: IntArray, confidence: FloatArray, entropy: FloatArray) -> Taken:
         assert len(tokens) == len(confidence) == len(entropy) == len(chunks.places)
         places = chunks.places
-        logprobs = np.log(np.maximum(confidence, _LEAST))
+        logprobs = logprobs_of(confidence)
         self._tokens[places], self._logprobs[places] = tokens, logprobs
         asked = self._asked
         asked.told[places] += 1

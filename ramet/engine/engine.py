@@ -20,7 +20,7 @@ import torch
 from ramet.decide.canvas import Canvas, thoughtless
 from ramet.decide.decider import Decider, Plan
 from ramet.decide.settings import settings_for
-from ramet.denoise.elastic import Auto, chunk_sizes
+from ramet.denoise.elastic import chunk_sizes
 from ramet.denoise.latency import Drift, Latency
 from ramet.denoise.masking import Masking
 from ramet.denoise.settings import Denoising
@@ -303,7 +303,7 @@ class Engine:
             _LOGGER.warning("chunks are whole blocks, for it cannot be measured what smaller ones gain: %s", error)
             return
         self._drift = Drift(self.latency)
-        self.replies.sizes = Auto(self._drift.seconds, self.masking.size)
+        self.replies.sizes = chunk_sizes("auto", self.masking.size, self._drift.seconds)
 
     def _observe(self, batch: Batch, seconds: float) -> None:
         """How long a round with live replies took."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ramet.cache.pages import Pages
+from ramet.cache.pages import Pages, n_common
 from ramet.cache.tables import Tables
 from ramet.denoise.commits import Commits
 from ramet.denoise.elastic import ChunkSizes, Demand, Fixed
@@ -27,7 +26,7 @@ _COUNTS = ("reply_tokens", "reply_steps", "reply_rows", "preemptions", "chunk_ro
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drawn:
+class Told:
     """What was drawn for the rows that were read [M], on the host: ids, their probabilities, and the entropies in nats,
     at temperature 1."""
 
@@ -90,7 +89,7 @@ class Replies:
         max_live: int = sys.maxsize, n_other_states: int = 0,
     ) -> None:  # fmt: skip
         self.live, self.sizes, self.mask, self.max_live = live, sizes, mask, max_live
-        self.judge: Callable[[Chunks, Drawn], Drawn] = lambda _, drawn: drawn  # what a simulation replaces
+        self.judge: Callable[[Chunks, Told], Told] = lambda _, drawn: drawn  # what a simulation replaces
         self.counts = Counter(dict.fromkeys(_COUNTS, 0))
         self._pages, self._tables = pages, Tables(pages)
         self.grain = max(grain, block)
@@ -194,7 +193,7 @@ class Replies:
                 continue
             part.mask, part.step = self.mask, self._made(places, chunks, slots)
 
-    def commit(self, part: Part, drawn: Drawn | None) -> list[Reply]:
+    def commit(self, part: Part, drawn: Told | None) -> list[Reply]:
         """Take the results of a round in; returns the replies that have ended."""
         for each in part.encodings:
             self._encoded(each)
@@ -269,15 +268,12 @@ class Replies:
 
     def _keys(self, reply: Reply, n_rows: int) -> list[bytes]:
         """Of the pages of its first rows."""
-        salt = reply.salt if self._block == 1 else f"{reply.salt}\0block {self._block}"
-        return self._pages.keys(reply.known(n_rows), salt)
+        return self._pages.keys(reply.known(n_rows), reply.salt, self._block)
 
     def _awaits(self, reply: Reply) -> bool:
         """Whether the prompt of another, which is on its way, begins like this one, for longer than what is kept."""
         for other in self._begun:
-            n = bisect_left(
-                range(min(len(reply.keys), len(other.keys))), True, key=lambda i: reply.keys[i] != other.keys[i]
-            )
+            n = n_common(reply.keys, other.keys)
             if n * self._pages.page_size >= self._min_chunk and reply.keys[n - 1] not in self._pages:
                 return True
         return False

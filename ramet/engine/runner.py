@@ -12,7 +12,7 @@ import torch
 
 from ramet.cache.store import Store
 from ramet.engine.graphs import Graphs
-from ramet.engine.replies import Drawn as Told
+from ramet.engine.replies import Told
 from ramet.engine.scheduler import Batch
 from ramet.layers.conditioning import Soft
 from ramet.layers.decoder import Decoder

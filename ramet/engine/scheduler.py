@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 import time
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ramet.cache.pages import Pages, Path
+from ramet.cache.pages import Pages, Path, n_common
 from ramet.engine.course import Course
 from ramet.engine.replies import Part, Replies
 from ramet.engine.reply import Reply
@@ -245,8 +244,7 @@ class Scheduler:
         block = int(job.tree.blocks[0])
         if self.pages.page_size % block:
             job.n_keep, job.marks = 0, ()
-        salt = job.salt if block == 1 else f"{job.salt}\0block {block}"  # other rows, of the same tokens
-        job.keys = self.pages.keys(job.tree.tokens[: job.n_keep], salt)
+        job.keys = self.pages.keys(job.tree.tokens[: job.n_keep], job.salt, block)
         (self.between if job.is_under_way else self.waiting).append(job)
 
     def next(self) -> Batch:
@@ -440,7 +438,7 @@ class Scheduler:
     def _awaits(self, job: Job, batch: Batch) -> bool:
         """Whether another job is computing, in chunks, more of this one's trunk than is kept."""
         for other in (job for each in (batch, *self.aloft) for job in each.leading):
-            n = _n_equal(job.keys, other.keys)
+            n = n_common(job.keys, other.keys)
             if n * self.pages.page_size >= self.min_chunk and job.keys[n - 1] not in self.pages:
                 return True
         return False
@@ -582,11 +580,6 @@ class Scheduler:
         n_keep = min(job.n_keep, task.path.length) if _leads(job.tree, task) else 0
         batch.copies.extend([kept.copy] if kept.copy else [])
         batch.add(unit, Share(job, places, task.path, kept.states, n_keep, then))
-
-
-def _n_equal(some: Sequence[bytes], others: Sequence[bytes]) -> int:
-    """How many keys two trunks have in common: those behind the first that differs differ too."""
-    return bisect_left(range(min(len(some), len(others))), True, key=lambda i: some[i] != others[i])
 
 
 def _n_rows(tree: Tree, first: int, last: int, skip: int) -> int:
