@@ -24,6 +24,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ramet.ops.head import reference
 from ramet.ops.head.reference import Sampled, Vocabulary, is_cut, part_of, redrawn
+from ramet.ops.linear.triton import load_tile, place_tile
 from ramet.ops.processors import processors
 from ramet.round import Capacity, Round, Stream, aligned
 from ramet.tree import IntArray, Sampling
@@ -388,31 +389,6 @@ LOWEST = tl.constexpr(-1e30)  # lower than every other
 
 
 @triton.jit
-def _place(i: tl.tensor, n_tiles: tl.tensor, n_blocks: tl.tensor) -> tl.tensor:
-    """Which tile of rows and which block of entries a program has: as many tiles as the L2 cache holds take a block one
-    beside the other."""
-    high: tl.constexpr = 16
-    group, inside = i // (high * n_blocks), i % (high * n_blocks)
-    height = min(n_tiles - group * high, high)
-    return group * high + inside % height, inside // height
-
-
-@triton.jit
-def _load(
-    operand: tl.tensor, row: tl.tensor, column: tl.tensor, n_rows: tl.tensor, n_columns: tl.constexpr,
-    block_r: tl.constexpr, block_c: tl.constexpr, described: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
-    """A tile of an operand, zero outside it."""
-    if described:
-        tile = operand.load([row, column])
-    else:
-        r, c = row + tl.arange(0, block_r), column + tl.arange(0, block_c)
-        at = operand + r.to(tl.int64)[:, None] * n_columns + c[None, :]
-        tile = tl.load(at, mask=(r < n_rows)[:, None] & (c < n_columns)[None, :], other=0.0)
-    return tile
-
-
-@triton.jit
 def _multiply(
     x: tl.tensor, weight: tl.tensor, row: tl.tensor, entry: tl.tensor, n_rows: tl.tensor, n_entries: tl.tensor,
     softcap: tl.tensor, width: tl.constexpr, capped: tl.constexpr, described: tl.constexpr, block_r: tl.constexpr,
@@ -421,8 +397,8 @@ def _multiply(
     """Logits of block_r rows and block_v entries."""
     logits = tl.zeros((block_r, block_v), tl.float32)
     for begin in range(0, width, block_k):
-        a = _load(x, row, begin, n_rows, width, block_r, block_k, described)
-        b = _load(weight, entry, begin, n_entries, width, block_v, block_k, described)
+        a = load_tile(x, row, begin, n_rows, width, block_r, block_k, described)
+        b = load_tile(weight, entry, begin, n_entries, width, block_v, block_k, described)
         logits = tl.dot(a, tl.trans(b), logits, input_precision="ieee")
     if capped:
         logits = _capped(logits, softcap)
@@ -438,7 +414,7 @@ def _see(
 ) -> None:  # fmt: skip
     """Of a block's logits: the first largest one's id [blocks, N]; that logit, the sum of exp(logit - it), and of that
     times (logit - it); with `warm`, by parts, the sum of exp((logit - it) * scale)."""
-    tile, block = _place(item, n_tiles, n_blocks)
+    tile, block = place_tile(item, n_tiles, n_blocks, 16)
     row, entry = tile * block_r, block * block_v
     logits = _multiply(
         x, weight, row, entry, n_rows, n_entries, softcap, width, capped, described, block_r, block_v, block_k
@@ -489,7 +465,7 @@ def _logits_kernel(
     n_tiles: tl.tensor, n_blocks: tl.tensor, softcap: tl.tensor, width: tl.constexpr, capped: tl.constexpr,
     described: tl.constexpr, block_v: tl.constexpr, block_r: tl.constexpr, block_k: tl.constexpr,
 ) -> None:  # fmt: skip
-    tile, block = _place(tl.program_id(0), n_tiles, n_blocks)
+    tile, block = place_tile(tl.program_id(0), n_tiles, n_blocks, 16)
     row, entry = tile * block_r, block * block_v
     logits = _multiply(
         x, weight, row, entry, n_rows, n_entries, softcap, width, capped, described, block_r, block_v, block_k

@@ -231,17 +231,16 @@ def variant(
 
 
 @triton.jit
-def _place(tile: tl.tensor, n_m: tl.tensor, n_n: tl.tensor) -> tl.tensor:
-    """Which rows and columns of tiles a tile is of: eight rows of tiles pass over the columns together, so that
+def place_tile(tile: tl.tensor, n_m: tl.tensor, n_n: tl.tensor, high: tl.constexpr) -> tl.tensor:
+    """Which rows and columns of tiles a tile is of: `high` rows of tiles pass over the columns together, so that
     operands are found in the L2 cache."""
-    high: tl.constexpr = 8
     group, inside = tile // (high * n_n), tile % (high * n_n)
     height = min(n_m - group * high, high)
     return group * high + inside % height, inside // height
 
 
 @triton.jit
-def _load(
+def load_tile(
     operand: tl.tensor, row: tl.tensor, column: tl.tensor, n_rows: tl.tensor, n_columns: tl.tensor,
     block_r: tl.constexpr, block_c: tl.constexpr, described: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
@@ -281,7 +280,7 @@ def _finish(
     if held is not None:
         total += held.to(tl.float32)
     elif added:
-        total += _load(out, row, column, n_rows, n, block_m, block_n, described).to(tl.float32)
+        total += load_tile(out, row, column, n_rows, n, block_m, block_n, described).to(tl.float32)
     _store(out, total, row, column, n_rows, n, block_m, block_n, described)
 
 
@@ -294,23 +293,23 @@ def _multiply_tile(
 ) -> None:  # fmt: skip
     width: tl.constexpr = block_n + beside
     n_n: tl.tensor = (n + width - 1) // width
-    tile_m, tile_n = _place(tile, tl.cdiv(n_rows, block_m), n_n)
+    tile_m, tile_n = place_tile(tile, tl.cdiv(n_rows, block_m), n_n, 8)
     row, column = tile_m * block_m, tile_n * width
     held, held_beside = None, None
     total = tl.zeros((block_m, block_n), tl.float32)
     if early:  # what arrives while K is walked
-        held = _load(out_ptr, row, column, n_rows, n, block_m, block_n, False)
+        held = load_tile(out_ptr, row, column, n_rows, n, block_m, block_n, False)
     if beside > 0:
         total_beside = tl.zeros((block_m, beside), tl.float32)
         if early:
-            held_beside = _load(out_ptr, row, column + block_n, n_rows, n, block_m, beside, False)
+            held_beside = load_tile(out_ptr, row, column + block_n, n_rows, n, block_m, beside, False)
     tl.assume(k > 0)  # else the compiler guards the loop, and makes its products wait for each other
     for begin in range(0, k, block_k):
-        a = _load(x, row, begin, n_rows, k, block_m, block_k, described)
-        b = _load(weight, column, begin, n, k, block_n, block_k, described)
+        a = load_tile(x, row, begin, n_rows, k, block_m, block_k, described)
+        b = load_tile(weight, column, begin, n, k, block_n, block_k, described)
         total = tl.dot(a, tl.trans(b), total, input_precision="ieee")
         if beside > 0:
-            c = _load(weight_beside, column + block_n, begin, n, k, beside, block_k, described)
+            c = load_tile(weight_beside, column + block_n, begin, n, k, beside, block_k, described)
             total_beside = tl.dot(a, tl.trans(c), total_beside, input_precision="ieee")
     if parts == 1:
         _finish(total, held, out, bias_ptr, row, column, n_rows, n, described, biased, added, block_m, block_n)
