@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from draws import JUST_BELOW_1, random_sampling, same, sampling
+from draws import JUST_BELOW_1, assert_drawn, assert_ends, assert_one_entry, random_sampling, same, sampling
 from triton_device import DEVICE
 
 from ramet.ops.head import reference
@@ -53,10 +53,7 @@ def test_sample(dtype: torch.dtype, n: int, vocab_size: int, width: int, exclude
     found = ours.sample(hidden, rows, ours.prepare(weight), how, excluded=excluded)
     logits = hidden[rows.long()].double() @ weight.double().T
     tokens, logprobs, entropy = reference.sampled(logits, how, excluded)
-    assert torch.equal(found.tokens, tokens)
-    for a, b in ((found.logprobs, logprobs), (found.entropy, entropy)):
-        assert a.dtype == torch.float32
-        torch.testing.assert_close(a.double(), b, rtol=1e-5, atol=2e-5)
+    assert_drawn(found, tokens, logprobs, entropy)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1e-30, 1e-6])
@@ -84,18 +81,11 @@ def test_the_excluded_id_is_never_drawn(temperature: float, likeliest: int) -> N
 
 @pytest.mark.parametrize("vocab_size", [2, 32, 33, 128, 129, 1000])
 def test_uniforms_at_the_ends_draw_the_first_and_the_last(vocab_size: int) -> None:
-    logits = torch.full((4, vocab_size), -3.0)
-    found = drawn(logits, sampling(4, [1, 1, 0.5, 3], [0, JUST_BELOW_1, JUST_BELOW_1, 0]))
-    assert found.tokens.tolist() == [0, vocab_size - 1, vocab_size - 1, 0]
-    logits[:, 0] = logits[:, -1] = -500.0  # nothing of the whole
-    if vocab_size > 2:
-        found = drawn(logits, sampling(4, 1.0, [0, JUST_BELOW_1, JUST_BELOW_1, 0]))
-        assert found.tokens.tolist() == [1, vocab_size - 2, vocab_size - 2, 1]
+    assert_ends(drawn, vocab_size)
 
 
 def test_one_entry() -> None:
-    found = drawn(torch.randn(3, 1), sampling(3, [0, 1, 1], JUST_BELOW_1, [0, 0, 4], [1, 1, 0.1]))
-    assert (found.tokens.tolist(), found.logprobs.tolist(), found.entropy.tolist()) == ([0] * 3, [0.0] * 3, [0.0] * 3)
+    assert_one_entry(drawn)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
