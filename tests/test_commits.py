@@ -136,7 +136,8 @@ def test_it_follows_what_comes_in() -> None:
     rng = np.random.default_rng(1)
     commits.observe(fresh([rng.random(BLOCK) < Curve(0.9, 0.0).passing() for _ in range(3000)]))
     for _ in range(70):
-        fast = commits.rates().tokens[32]
+        commits.renew()
+    fast = commits.rates().tokens[32]
     assert fast == pytest.approx(independent(0.9).tokens[32], rel=0.05)
     assert slow == pytest.approx(independent(0.2).tokens[32], rel=0.05)
 
@@ -147,7 +148,8 @@ def test_narrow_chunks_leave_what_wide_ones_showed() -> None:
     rng = np.random.default_rng(1)
     commits.observe(fresh([rng.random(3) < Curve(0.9, 0.0).passing()[:3] for _ in range(20000)]))
     for _ in range(70):
-        rates = commits.rates()
+        commits.renew()
+    rates = commits.rates()
     assert rates.tokens[32] > 1.5 * rates.tokens[4]
 
 
@@ -157,7 +159,8 @@ def test_weights_stay_in_bounds() -> None:
         for _ in range(300):
             commits.observe(fresh([np.full(4, passes, np.bool_)]))
     for _ in range(70):
-        rates = commits.rates()
+        commits.renew()
+    rates = commits.rates()
     assert rates.tokens[4] == pytest.approx(2, rel=0.35)
     assert np.isfinite(rates.tokens).all()
 
@@ -179,6 +182,7 @@ def test_what_was_not_seen_for_long_stays_as_it_was() -> None:
     for _ in range(4000):
         commits.observe(fresh([np.array([True])]))
     commits._due = 0
+    commits.renew()
     found = commits.rates().tokens
     assert np.isfinite(found).all()
     assert found[BLOCK] > before / 2

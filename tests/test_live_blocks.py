@@ -1,8 +1,10 @@
-"""Many replies in LiveBlocks: each is what it is alone, position by position, in Blocks."""
+"""Many replies in LiveBlocks, plain and compiled: each is what it is alone, position by position, in Blocks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,11 +17,15 @@ from ramet.denoise.live import FINISHES, Beginning, Chunks, Taken
 from ramet.denoise.live_blocks import LiveBlocks
 from ramet.denoise.noise import Noise
 from ramet.denoise.unmask import Unmasking
+from ramet.engine.compiled_blocks import CompiledBlocks
+from ramet.ops.native.loader import library
 from ramet.tree import BoolArray, FloatArray, IntArray
 
 TINY = np.finfo(np.float32).tiny
+LIBRARY = library()
 MASK, VOCAB = 11, 12  # the mask's id is among those that prompts have
 
+Made = Callable[..., LiveBlocks]
 Outcome = tuple[IntArray, FloatArray, FloatArray]  # of rows that are read: tokens, confidence, entropy
 
 
@@ -66,6 +72,12 @@ class Asks:
         return Reply(prompt, self.n_tokens, self.ends, unmasking, draws, alone)
 
 
+MADE: dict[str, Made] = {"plain": LiveBlocks}
+if LIBRARY is not None:
+    MADE["compiled"] = partial(CompiledBlocks, LIBRARY)
+each_kind = pytest.mark.parametrize("made", MADE.values(), ids=MADE)
+
+
 asks = st.builds(
     Asks,
     prompt=st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=17),
@@ -80,6 +92,7 @@ asks = st.builds(
 )
 
 
+@each_kind
 @settings(max_examples=300, deadline=None)
 @given(
     many=st.lists(asks, min_size=1, max_size=6),
@@ -88,9 +101,9 @@ asks = st.builds(
     ahead=st.booleans(),
     seed=st.integers(0, 1 << 30),
 )
-def test_each_is_as_if_alone(many: list[Asks], block: int, mode: Mode, ahead: bool, seed: int) -> None:
+def test_each_is_as_if_alone(made: Made, many: list[Asks], block: int, mode: Mode, ahead: bool, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    live = LiveBlocks(block, MASK, mode, ahead)
+    live = made(block, MASK, mode, ahead)
     waiting, running = [each.reply(block, mode) for each in many], list[Reply]()
     for _ in range(3000):
         while waiting and (not running or rng.random() < 0.3):
@@ -110,12 +123,13 @@ def test_each_is_as_if_alone(many: list[Asks], block: int, mode: Mode, ahead: bo
     raise AssertionError("replies do not end")
 
 
+@each_kind
 @pytest.mark.parametrize("mode", ["chunk", "block"])
 @pytest.mark.parametrize("ahead", [False, True])
-def test_every_length_of_prompt(mode: Mode, ahead: bool) -> None:
+def test_every_length_of_prompt(made: Made, mode: Mode, ahead: bool) -> None:
     """Of nothing but the mask's id: which rows are masked is no matter of ids."""
     block, rng = 4, np.random.default_rng(0)
-    live = LiveBlocks(block, MASK, mode, ahead)
+    live = made(block, MASK, mode, ahead)
     every = [Asks([MASK] * n, 2 * block + 1, frozenset(), 0, "low_confidence_dynamic", None, 0.7) for n in range(1, 10)]
     running = [each.reply(block, mode) for each in every]
     for reply in running:
@@ -144,7 +158,7 @@ def step(live: LiveBlocks, replies: list[Reply], rng: np.random.Generator, *, ah
     block = replies[0].unmasking.block
     places = np.array([reply.place for reply in replies], np.int32)
     sizes = rng.integers(2, block + 3, len(replies)).astype(np.int32)
-    uncached = live.uncached(places)
+    uncached, _ = live.uncached(places)
     wanted = [reply.alone.n_uncached(ahead=ahead) for reply in replies]
     chunks = live.chunks(places, sizes)
     alone = [
@@ -262,13 +276,14 @@ def took(live: LiveBlocks, chunks: Chunks, tokens: list[int], confidence: list[f
     return live.take(chunks, np.array(tokens, np.int32), sure, np.zeros_like(sure))
 
 
-def test_logprobs_are_told_as_they_were_drawn_also_by_a_reply_that_goes_on() -> None:
-    live = LiveBlocks(4, MASK)
+@each_kind
+def test_logprobs_are_told_as_they_were_drawn_also_by_a_reply_that_goes_on(made: Made) -> None:
+    live = made(4, MASK)
     place = live.add(one(4))
     assert took(live, asked(live, place, 4), [1, 2, 3, 4], [0.1, 0.95, 0.2, 0.99]).tokens.tolist() == []
     beginning = live.beginning(place)
     assert (beginning.start, beginning.known.tolist()) == (4, [False, True, False, True])
-    other = LiveBlocks(4, MASK)
+    other = made(4, MASK)
     place = other.add(beginning)
     chunks = asked(other, place, 4)
     assert (chunks.positions.tolist(), chunks.n_kept.tolist()) == ([5, 7, 4, 6], [2])
@@ -277,8 +292,9 @@ def test_logprobs_are_told_as_they_were_drawn_also_by_a_reply_that_goes_on() -> 
     np.testing.assert_allclose(taken.logprobs, np.log([0.92, 0.95]), rtol=1e-6)
 
 
-def test_a_place_is_used_again_and_nothing_of_before_is_left() -> None:
-    live = LiveBlocks(4, MASK)
+@each_kind
+def test_a_place_is_used_again_and_nothing_of_before_is_left(made: Made) -> None:
+    live = made(4, MASK)
     first = [live.add(one(n, ends=frozenset({3, 4, 5, 6}))) for n in range(1, 20)]
     assert len(set(first)) == 19
     for place in first:
@@ -294,8 +310,9 @@ def test_a_place_is_used_again_and_nothing_of_before_is_left() -> None:
         assert took(live, chunks, [3] * len(chunks.reads), [1.0] * len(chunks.reads)).finish.tolist() == [0]
 
 
-def test_the_mask_is_never_accepted() -> None:
-    live = LiveBlocks(4, MASK)
+@each_kind
+def test_the_mask_is_never_accepted(made: Made) -> None:
+    live = made(4, MASK)
     chunks = asked(live, live.add(one(4)), 2)
     with pytest.raises(AssertionError, match="mask"):
         took(live, chunks, [1, MASK], [1, 1])

@@ -84,7 +84,8 @@ class Seen:
 @dataclass(slots=True)
 class Clock:
     """A judge that notes every step from the one on in which `batch` replies are live, and calls `enough` once
-    `n_steps` were noted, or `limit_s` has passed and `least` were."""
+    `n_steps` were noted, or `limit_s` has passed and `least` were. It stands still while it judges and notes, which no
+    engine does that is not measured."""
 
     judge: Judge | None
     batch: int
@@ -96,8 +97,15 @@ class Clock:
     seen: list[Seen] = field(default_factory=list)
     _places: set[int] = field(default_factory=set)
     _n_before: int = 0
+    _stood_s: float = 0.0
 
     def __call__(self, chunks: Chunks, drawn: Told) -> Told:
+        began = time.perf_counter()
+        drawn = self._judged(chunks, drawn, began - self._stood_s)
+        self._stood_s += time.perf_counter() - began
+        return drawn
+
+    def _judged(self, chunks: Chunks, drawn: Told, now: float) -> Told:
         if self.judge is not None:
             drawn = self.judge(chunks, drawn)
         if len(self._places) < self.batch:
@@ -105,11 +113,10 @@ class Clock:
         elif self._n_before < self.n_warm:
             self._n_before += 1
         else:
-            self._note(chunks, drawn)
+            self._note(chunks, drawn, now)
         return drawn
 
-    def _note(self, chunks: Chunks, drawn: Told) -> None:
-        now = time.perf_counter()
+    def _note(self, chunks: Chunks, drawn: Told, now: float) -> None:
         self.seen.append(Seen(now, len(chunks.places), len(chunks.tokens), len(chunks.reads), n_known(chunks, drawn)))
         n = len(self.seen) - 1  # the first is where the clock starts
         if n == self.n_steps or (n >= self.least and now - self.seen[0].at > self.limit_s):

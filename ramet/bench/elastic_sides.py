@@ -18,7 +18,7 @@ from ramet.bench.curve_judge import Clock, Judge, Seen
 from ramet.bench.random_model import RandomModel
 from ramet.bench.reads_sides import free_bytes
 from ramet.decide.decider import Decider
-from ramet.denoise.live_blocks import LiveBlocks
+from ramet.engine.compiled_blocks import live_blocks
 from ramet.engine.engine import Engine
 from ramet.engine.replies import Replies
 from ramet.engine.settings import EngineSettings
@@ -108,7 +108,7 @@ class Side:
         replies, live = self.replies, self.replies.live
         before, replies.judge = replies.judge, judge
         if mode == "block":
-            replies.live = LiveBlocks(self.masking.size, self.masking.mask, mode="block")
+            replies.live = live_blocks(self.masking.size, self.masking.mask, mode="block")
         try:
             yield
         finally:

@@ -188,4 +188,5 @@ class Decoder:
         stepped = self.sequences.chunks(np.repeat(sizes, len(groups[0])))
         assert stepped.passed is not None
         self._commits.observe(stepped.passed)
+        self._commits.renew()
         return stepped

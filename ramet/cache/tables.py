@@ -16,14 +16,14 @@ class Tables:
         self.pages = pages
         self.n_rows = np.zeros(0, np.int32)  # [P] in pages
         self.n_pages = np.zeros(0, np.int32)  # [P]
-        self._table = np.zeros((0, 1), np.int32)  # [P, W] page numbers
+        self.numbers = np.zeros((0, 1), np.int32)  # [P, W] of the pages
         self._paths: dict[int, Path] = {}
 
     def add(self, place: int, path: Path) -> None:
         """Take over a path."""
         self._grow(place + 1, len(path.pages))
         self._paths[place] = path
-        self._table[place, : len(path.pages)] = path.pages
+        self.numbers[place, : len(path.pages)] = path.pages
         self.n_rows[place], self.n_pages[place] = path.length, len(path.pages)
 
     def drop(self, place: int) -> Path:
@@ -39,16 +39,20 @@ class Tables:
     def extend(self, places: IntArray, n_more: IntArray) -> IntArray | None:
         """Slots of the next n_more [N] rows of these paths [N], path by path; None where pages have run out. They are
         in the paths once `advance` says so; until then the same slots are given again."""
+        if not self.reserve(places, n_more):
+            return None
         size, begun = self.pages.page_size, self.n_rows[places]
-        wanted = -(-(begun + n_more) // size)
-        for i in np.flatnonzero(wanted > self.n_pages[places]).tolist():
-            if not self._add_pages(int(places[i]), int(wanted[i])):
-                return None
         n = int(n_more.sum())
         owners = np.repeat(np.arange(len(places)), n_more)
         rows = np.arange(n) - np.repeat(np.cumsum(n_more) - n_more, n_more) + begun[owners]
-        slots: IntArray = self._table[places[owners], rows // size] * size + rows % size
+        slots: IntArray = self.numbers[places[owners], rows // size] * size + rows % size
         return slots.astype(np.int32)
+
+    def reserve(self, places: IntArray, n_more: IntArray) -> bool:
+        """Pages for the next n_more [N] rows of these paths [N]; False where pages have run out."""
+        wanted = -(-(self.n_rows[places] + n_more) // self.pages.page_size)
+        few = np.flatnonzero(wanted > self.n_pages[places]).tolist()
+        return all(self._add_pages(int(places[i]), int(wanted[i])) for i in few)
 
     def advance(self, places: IntArray, n_more: IntArray) -> None:
         """The rows of the last `extend` are in their slots."""
@@ -59,7 +63,7 @@ class Tables:
         path."""
         n_rows = self.n_rows[places]
         n_pages = -(-n_rows // self.pages.page_size)
-        held = self._table[places]
+        held = self.numbers[places]
         return n_rows, n_pages, held[np.arange(held.shape[1]) < n_pages[:, None]]
 
     def _add_pages(self, place: int, n_pages: int) -> bool:
@@ -67,16 +71,16 @@ class Tables:
         if not self.pages.append(path, n_pages - begun):
             return False
         self._grow(0, n_pages)
-        self._table[place, begun:n_pages] = path.pages[begun:]
+        self.numbers[place, begun:n_pages] = path.pages[begun:]
         self.n_pages[place] = n_pages
         return True
 
     def _grow(self, n_places: int, width: int) -> None:
         """Room for so many places and pages of a path."""
-        places, held = self._table.shape
+        places, held = self.numbers.shape
         if n_places <= places and width <= held:
             return
         more = max(n_places, 2 * places) - places if n_places > places else 0
         wider = max(width, 2 * held) - held if width > held else 0
-        self._table = np.pad(self._table, ((0, more), (0, wider)))
+        self.numbers = np.pad(self.numbers, ((0, more), (0, wider)))
         self.n_rows, self.n_pages = np.pad(self.n_rows, (0, more)), np.pad(self.n_pages, (0, more))

@@ -20,15 +20,16 @@ class Asked:
     """Of each place what its reply asks for, in arrays that grow by doubling. Gives out places, those that became free
     last first.
 
-    told, end, n_prompt [P] are positions, as in Beginning; keys [P, 2] those of the noise.
+    told, end, n_prompt [P] are positions, as in Beginning; keys [P, 2] those of the noise; end_ids [P, E], -1 behind
+    the last, those that end a reply.
     """
 
     def __init__(self) -> None:
         self.told, self.end, self.n_prompt = np.zeros((3, 0), np.int32)
         self.temperatures = np.zeros(0, np.float32)
         self.keys = np.zeros((0, 2), np.uint64)
-        self._top_p, self._top_k = np.zeros(0, np.float32), np.zeros(0, np.int32)
-        self._end_ids = np.full((0, 1), _NO_ID, np.int32)  # [P, E]
+        self.top_p, self.top_k = np.zeros(0, np.float32), np.zeros(0, np.int32)
+        self.end_ids = np.full((0, 1), _NO_ID, np.int32)  # [P, E]
         self._draws: list[Draws | None] = []
         self._ends: list[frozenset[int]] = []
         self._free: list[int] = []
@@ -44,12 +45,12 @@ class Asked:
         self.told[place], self.end[place] = beginning.told, beginning.end
         self.n_prompt[place] = beginning.n_prompt
         draws = self._draws[place] = beginning.draws
-        self.temperatures[place], self._top_p[place], self._top_k[place] = draws.temperature, draws.top_p, draws.top_k
+        self.temperatures[place], self.top_p[place], self.top_k[place] = draws.temperature, draws.top_p, draws.top_k
         self.keys[place] = draws.noise.words
         self._ends[place] = beginning.ends
         self._widen(len(beginning.ends))
-        self._end_ids[place] = _NO_ID
-        self._end_ids[place, : len(beginning.ends)] = sorted(beginning.ends)
+        self.end_ids[place] = _NO_ID
+        self.end_ids[place, : len(beginning.ends)] = sorted(beginning.ends)
         return place
 
     def drop(self, place: int) -> None:
@@ -67,7 +68,7 @@ class Asked:
 
     def is_end(self, places: IntArray, tokens: IntArray) -> BoolArray:
         """[N] whether a token is one that ends the reply of its place."""
-        found: BoolArray = (self._end_ids[places] == tokens[:, None]).any(1)
+        found: BoolArray = (self.end_ids[places] == tokens[:, None]).any(1)
         return found
 
     def finish(self, places: IntArray, last: IntArray) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
@@ -77,21 +78,21 @@ class Asked:
 
     def sampling(self, places: IntArray, uniforms: FloatArray) -> Sampling:
         """For rows of these places [M]."""
-        return Sampling(self.temperatures[places], uniforms, self._top_p[places], self._top_k[places])
+        return Sampling(self.temperatures[places], uniforms, self.top_p[places], self.top_k[places])
 
     def _grow(self) -> None:
         n = len(self)
         more = max(n, 8)
-        for name in ("told", "end", "n_prompt", "temperatures", "keys", "_top_p", "_top_k", "_end_ids"):
+        for name in ("told", "end", "n_prompt", "temperatures", "keys", "top_p", "top_k", "end_ids"):
             setattr(self, name, grown(getattr(self, name), more))
         self._draws += [None] * more
         self._ends += [frozenset()] * more
         self._free += range(n + more - 1, n - 1, -1)
 
     def _widen(self, n_ids: int) -> None:
-        n, width = self._end_ids.shape
+        n, width = self.end_ids.shape
         if n_ids > width:
-            self._end_ids = np.concatenate((self._end_ids, np.full((n, n_ids - width), _NO_ID, np.int32)), 1)
+            self.end_ids = np.concatenate((self.end_ids, np.full((n, n_ids - width), _NO_ID, np.int32)), 1)
 
 
 def grown(array: npt.NDArray[_T], more: int) -> npt.NDArray[_T]:

@@ -98,12 +98,17 @@ class Commits:
         self._age(len(sizes))
 
     def rates(self) -> Rates:
-        """As of what was seen some steps ago at most: asked for once a step."""
-        self._n_steps += 1
-        if self._rates is None or self._n_steps >= self._due:
-            self._due = self._n_steps + min(self._n_steps, _RENEWED)
+        """As of what was seen before the last `renew` that was due."""
+        if self._rates is None:
             self._rates = solve(self._passes / self._visits)
         return self._rates
+
+    def renew(self) -> None:
+        """Behind each step. To solve the rates again takes as long as some steps, and is not due behind each."""
+        self._n_steps += self.is_warm
+        if self._n_steps >= self._due:
+            self._due = self._n_steps + min(self._n_steps, _RENEWED)
+            self._rates = solve(self._passes / self._visits)
 
     def _age(self, n_chunks: int) -> None:
         self._weight *= self._growth**n_chunks

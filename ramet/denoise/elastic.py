@@ -92,8 +92,9 @@ class Auto:
         if known is None:
             return int(self._sizes[-1])
         tokens, rows = self._outlook(demands, known)
-        rate = float((tokens / self._seconds(rows)).max())
-        worth = tokens - rate * self._seconds(rows + n_other)
+        seconds = self._seconds(rows)
+        rate = float((tokens / seconds).max())
+        worth = tokens - rate * (self._seconds(rows + n_other) if n_other else seconds)
         best = int(worth.argmax())
         if self._last < 0 or worth[best] - worth[self._last] > self._damping * tokens[best]:
             self._last = best

@@ -119,12 +119,8 @@ class Live(Protocol):
         """[N] which of the groups they are of."""
         ...
 
-    def uncached(self, places: IntArray) -> IntArray:
-        """[N] rows that its largest chunk would have."""
-        ...
-
-    def on_top(self, places: IntArray) -> IntArray:
-        """[N] of these rows, those that come on top of a chunk's size."""
+    def uncached(self, places: IntArray) -> tuple[IntArray, IntArray]:
+        """[N] rows that its largest chunk would have; [N] of these, those that come on top of a chunk's size."""
         ...
 
     def chunks(self, places: IntArray, sizes: IntArray) -> Chunks:

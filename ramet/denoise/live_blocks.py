@@ -111,20 +111,15 @@ class LiveBlocks:
     def group(self, places: IntArray) -> IntArray:
         return self._group[places]
 
-    def uncached(self, places: IntArray) -> IntArray:
+    def uncached(self, places: IntArray) -> tuple[IntArray, IntArray]:
+        """On top come pending rows of the end of the prompt."""
         if self._mode == "block":
-            return np.full(len(places), self._block, np.int32)
+            return np.full(len(places), self._block, np.int32), np.zeros(len(places), np.int32)
         live = self._live[places]
         decided = ~live[:, 0, _MASKED].any(1)
         rows = _count(live) + self._n_next(places, np.logical_or(decided, self._ahead))
-        found: IntArray = np.minimum(rows, self._block + self._n_on_top(places, live)).astype(np.int32)
-        return found
-
-    def on_top(self, places: IntArray) -> IntArray:
-        """Pending rows of the end of the prompt."""
-        if self._mode == "block":
-            return np.zeros(len(places), np.int32)
-        return self._n_on_top(places, self._live[places]).astype(np.int32)
+        on_top = self._n_on_top(places, live).astype(np.int32)
+        return np.minimum(rows, self._block + on_top).astype(np.int32), on_top
 
     def chunks(self, places: IntArray, sizes: IntArray) -> Chunks:
         assert len(places)
@@ -309,8 +304,13 @@ class LiveBlocks:
         passed, sizes, begins = passed[telling], sizes[some], before(sizes[some])
         all_passed = np.logical_and.reduceat(passed, begins)
         streaks = self._streaked(places[some], offsets[telling][begins], sizes, all_passed)
-        groups = self._group[places[some]]
-        shown = Passed(passed, sizes, streaks)
+        return self._by_group(places[some], Passed(passed, sizes, streaks))
+
+    def _by_group(self, places: IntArray, shown: Passed) -> dict[int, Passed]:
+        """What the replies of these places have shown."""
+        groups = self._group[places]
+        if (groups == groups[:1]).all():
+            return dict.fromkeys(groups[:1].tolist(), shown)
         return {group: shown.of(groups == group) for group in np.unique(groups).tolist()}
 
     def _streaked(self, places: IntArray, offsets: IntArray, sizes: Ints, passed: BoolArray) -> IntArray:

@@ -67,11 +67,8 @@ class NextTokens:
     def group(self, places: IntArray) -> IntArray:
         return self._group[places]
 
-    def uncached(self, places: IntArray) -> IntArray:
-        return np.ones(len(places), np.int32)
-
-    def on_top(self, places: IntArray) -> IntArray:
-        return np.zeros(len(places), np.int32)
+    def uncached(self, places: IntArray) -> tuple[IntArray, IntArray]:
+        return np.ones(len(places), np.int32), np.zeros(len(places), np.int32)
 
     def chunks(self, places: IntArray, sizes: IntArray) -> Chunks:
         ones = np.ones(len(places), np.int32)

@@ -10,15 +10,15 @@ from ramet.tree import BoolArray, FloatArray, IntArray
 
 
 class Unmaskings:
-    """Each once, in `groups`, by a number that is another's once no reply has it any more."""
+    """Each once, in `groups`, by a number that is another's once no reply has it any more; `thresholds` [G]."""
 
     def __init__(self) -> None:
         self.groups: list[Unmasking] = []
         self._numbers: dict[Unmasking, int] = {}
         self._n_replies: list[int] = []  # [G]
         self._free: list[int] = []
-        self._thresholds = np.zeros(0, np.float32)  # [G]
-        self._is_plain = np.zeros(0, np.bool_)  # [G] by the threshold alone, or the surest
+        self.thresholds = np.zeros(0, np.float32)
+        self._is_plain = np.ones(0, np.bool_)  # [G] by the threshold alone, or the surest
 
     def add(self, unmasking: Unmasking) -> int:
         """One more reply has it: the number of its group."""
@@ -26,7 +26,7 @@ class Unmaskings:
             if not self._free:
                 self._grow(unmasking)
             number = self._numbers[unmasking] = self._free.pop()
-            self.groups[number], self._thresholds[number] = unmasking, unmasking.threshold
+            self.groups[number], self.thresholds[number] = unmasking, unmasking.threshold
             self._is_plain[number] = unmasking.strategy == "low_confidence_dynamic" and unmasking.quota(0) == 1
         self._n_replies[self._numbers[unmasking]] += 1
         return self._numbers[unmasking]
@@ -36,13 +36,19 @@ class Unmaskings:
         self._n_replies[number] -= 1
         if not self._n_replies[number]:
             del self._numbers[self.groups[number]]
+            self._is_plain[number] = True
             self._free.append(number)
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether rows of all replies pass by the threshold alone."""
+        return bool(self._is_plain.all())
 
     def _grow(self, unmasking: Unmasking) -> None:
         self._free.append(len(self.groups))
         self.groups.append(unmasking)
         self._n_replies.append(0)
-        self._thresholds, self._is_plain = np.append(self._thresholds, np.float32(0)), np.append(self._is_plain, False)
+        self.thresholds, self._is_plain = np.append(self.thresholds, np.float32(0)), np.append(self._is_plain, True)
 
     def settle(
         self, groups: IntArray, steps: IntArray, n_reads: IntArray, confidence: FloatArray, entropy: FloatArray
@@ -50,7 +56,7 @@ class Unmaskings:
         """[M] which of the masked rows pass, and which are accepted: of N replies [N] n_reads each, in order. `steps`
         [N] are the numbers of their blocks' steps."""
         owner = owners(n_reads)
-        passed = confidence > self._thresholds[groups][owner]
+        passed = confidence > self.thresholds[groups][owner]
         none = np.bincount(owner[passed], minlength=len(groups)) == 0
         accepted = passed | surest(confidence, owner, none)
         starts = before(n_reads)

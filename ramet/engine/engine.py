@@ -127,6 +127,10 @@ class Engine:
         self._counts = Counter(dict.fromkeys(COUNTS, 0))  # no key comes later
         self._n_open, self._n_failures, self._closed = 0, 0, False
         self._lost = False  # the device, with all that it held
+        self._untold: deque[tuple[list[Reply], Batch, float]] = (
+            deque()
+        )  # replies that ended, of rounds and their seconds
+        self._has_gone = False  # a caller, whose work is still there
         self._lock = threading.Lock()
         self._planners = ThreadPoolExecutor(PLANNERS, "ramet-plan")
         self._thread = threading.Thread(target=self._loop, name="ramet-engine", daemon=True)
@@ -409,6 +413,8 @@ class Engine:
         with self._lock:
             self._n_open -= 1
             self._counts["cancelled"] += future.cancelled()
+        if future.cancelled():
+            self._has_gone = True
 
     def _check(self, tree: Tree) -> None:
         shape = self.shape
@@ -449,6 +455,7 @@ class Engine:
                     self._launch(batch, flights)
                 elif not flights and len(self._scheduler):
                     raise EngineFault("the scheduler found no work for the requests that wait")
+                self._tell()
                 if flights and (len(flights) == self._runner.depth or not batch):
                     self._land(flights.popleft())
                 if self._lost:
@@ -463,8 +470,13 @@ class Engine:
         """What is to run next, of all that has arrived; none once the engine is closed."""
         if self._closed:
             return Batch()
-        self._admit(wait=idle and len(self._scheduler) == 0)
-        self._scheduler.cancelled()
+        idle = idle and len(self._scheduler) == 0
+        if idle:
+            self._tell()
+        self._admit(wait=idle)
+        if self._has_gone:
+            self._has_gone = bool(self._scheduler.aloft)  # what rounds under way have goes when they have landed
+            self._scheduler.cancelled()
         return self._scheduler.next()
 
     def _launch(self, batch: Batch, flights: deque[Flight]) -> None:
@@ -493,6 +505,7 @@ class Engine:
                     job.set_result(None)
                 elif job is not None:  # None only wakes the thread, to close
                     self._scheduler.add(job)
+                    self._has_gone |= job.future.cancelled()
         except Empty:
             return
 
@@ -510,11 +523,22 @@ class Engine:
             else:
                 self._proceed(job, job.course)
         if self.replies is not None:
-            ended = self.replies.commit(batch.replies, landed.drawn)
-            self._mail.send()
+            self._untold.append((self.replies.commit(batch.replies, landed.drawn), batch, landed.seconds))
+            if self._runner.depth == 1:  # nothing runs while it is told
+                self._tell()
+
+    def _tell(self) -> None:
+        """What the last round made known, to all that wait for it: where a device runs by itself, when it has its next
+        round."""
+        if self.replies is None:
+            return
+        self.replies.tell()
+        self._mail.send()
+        while self._untold:
+            ended, batch, seconds = self._untold.popleft()
             for reply in ended:
                 self._finish(reply, reply.n_cached or 0)
-            self._observe(batch, landed.seconds)
+            self._observe(batch, seconds)
 
     def _finish(self, job: Job | Reply, outcome: Reads | int) -> None:
         self._counts.update(requests=1)
@@ -584,6 +608,7 @@ class Engine:
         self._fail_all(fault)
 
     def _fail_all(self, error: Exception) -> None:
+        self._tell()
         self._admit(wait=False)
         jobs = self._scheduler.abandon()
         if self._lost:

@@ -11,12 +11,12 @@ from ramet.cache.store import Store
 from ramet.config import rope_frequencies
 from ramet.denoise.elastic import Fixed
 from ramet.denoise.live import Live
-from ramet.denoise.live_blocks import LiveBlocks
 from ramet.denoise.masking import Masking
 from ramet.denoise.next_tokens import NextTokens
 from ramet.denoise.settings import Denoising
 from ramet.engine.allocator import keep_freed
 from ramet.engine.cache import Cache
+from ramet.engine.compiled_blocks import live_blocks
 from ramet.engine.graphs import Graphs
 from ramet.engine.replies import Replies
 from ramet.engine.runner import Runner
@@ -182,7 +182,7 @@ def replies_for(cache: Cache, settings: EngineSettings, masking: Masking | None)
         live: Live = NextTokens()
         most, block, mask = half, 1, -1
     else:
-        live = LiveBlocks(masking.size, masking.mask, mode=settings.mode, ahead=settings.ahead)
+        live = live_blocks(masking.size, masking.mask, mode=settings.mode, ahead=settings.ahead)
         most, block, mask = half // live.least, masking.size, masking.mask
     most = max(1, min(most, settings.max_round_requests or most))
     return Replies(

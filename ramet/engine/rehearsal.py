@@ -9,7 +9,8 @@ import numpy as np
 
 from ramet.cache.pages import Pages, Path
 from ramet.denoise.live import Chunks
-from ramet.engine.replies import Step, laid_out
+from ramet.engine.laying import laid_out
+from ramet.engine.replies import Step
 from ramet.engine.runner import Runner
 from ramet.engine.scheduler import Batch
 from ramet.tree import IntArray, Sampling
@@ -47,7 +48,7 @@ class Rehearsal:
             self._held[_around(n_replies * n_pages, max(1, len(self._held)))],
             self._held[kept // size] * size + kept % size,
         )  # fmt: skip
-        batch.replies.mask, batch.replies.step = self._mask, Step([], chunks, units, np.zeros(0, np.int32))
+        batch.replies.mask, batch.replies.step = self._mask, Step([], chunks, units)
         batch.n_tokens = n_replies * n_rows
         began = time.perf_counter()
         self._runner.launch(batch).wait()

@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
 from ramet.cache.pages import Pages, n_common
 from ramet.cache.tables import Tables
-from ramet.denoise.commits import Commits
+from ramet.denoise.asked import grown
+from ramet.denoise.commits import Commits, Passed
 from ramet.denoise.elastic import ChunkSizes, Demand, Fixed
-from ramet.denoise.live import Chunks, Live
+from ramet.denoise.live import GOES_ON, Chunks, Live, Taken
 from ramet.denoise.unmask import Unmasking
+from ramet.engine.laying import lay
 from ramet.engine.reply import Reply
 from ramet.round import Unit, Units
-from ramet.tree import WHOLE, FloatArray, IntArray, Segment, Tree
+from ramet.tree import FloatArray, IntArray, Segment, Tree
 
 STATES_A_REPLY = 3  # before a chunk of its prompt and behind it, or before a step and behind it; and one that is kept
 _ESTIMATORS = 1024
@@ -47,12 +50,35 @@ class Encoding:
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
     """A step of live replies: their rows, as a round takes them. states [N]: the slots that they leave their recurrent
-    states in (-1: none)."""
+    states in (None: they have none)."""
 
     replies: list[Reply]
     chunks: Chunks
     units: Units
-    states: IntArray
+    states: IntArray | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class News:
+    """What a step made known, and those of its replies, by number, that it is still to be told to; `shown`: what it
+    showed of how fast replies come."""
+
+    step: Step
+    taken: Taken
+    which: list[int]
+    shown: list[tuple[Commits, Passed]]
+
+    def tell(self, which: Iterable[int]) -> None:
+        """Those of the replies."""
+        taken, ends, n_rows = self.taken, np.cumsum(self.taken.n_told).tolist(), self.step.chunks.n_rows.tolist()
+        tokens, logprobs = taken.tokens.tolist(), taken.logprobs.tolist()
+        n_told, finish = taken.n_told.tolist(), taken.finish.tolist()
+        for i in which:
+            reply, begin = self.step.replies[i], ends[i] - n_told[i]
+            reply.n_steps += 1
+            reply.n_rows += n_rows[i]
+            if n_told[i] or finish[i]:
+                reply.take(tokens[begin : ends[i]], logprobs[begin : ends[i]], finish[i])
 
 
 @dataclass(slots=True, eq=False)
@@ -105,6 +131,8 @@ class Replies:
         self._crowded = False  # pages ran out, and none has ended since
         self._starved = False  # no page, or slot, was left for a prompt
         self._turn = 0  # which live reply is the first of a step that has no room for all
+        self._own_sizes = np.zeros(0, np.int32)  # [P] of chunks that a live reply asks for; 0: the engine's
+        self._news: News | None = None
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._begun) + len(self._lives)
@@ -131,7 +159,7 @@ class Replies:
     @property
     def n_rows(self) -> int:
         """Rows that the live replies would run at most."""
-        return int(self.live.uncached(self._places()).sum()) if self._lives else 0
+        return int(self.live.uncached(self._places())[0].sum()) if self._lives else 0
 
     @property
     def alone(self) -> Reply | None:
@@ -187,14 +215,19 @@ class Replies:
             if not len(places):
                 return
             chunks = self.live.chunks(places, sizes)
-            slots = self._tables.extend(places, chunks.n_kept)
-            if slots is None:
+            recurrent = self._pages.recurrent
+            begun, states = (self._states[places], self._spare[places]) if recurrent else (None, None)
+            units = lay(self._tables, chunks, begun, states)
+            if units is None:
                 self._give_up()
                 continue
-            part.mask, part.step = self.mask, self._made(places, chunks, slots)
+            replies = [self._lives[place] for place in places.tolist()]
+            part.mask, part.step = self.mask, Step(replies, chunks, units, states)
 
     def commit(self, part: Part, drawn: Told | None) -> list[Reply]:
-        """Take the results of a round in; returns the replies that have ended."""
+        """Take the results of a round in; returns the replies that have ended. What the others have gained they are
+        told by `tell`, which may wait until the next round is on its way."""
+        self.tell()
         for each in part.encodings:
             self._encoded(each)
         if part.step is None:
@@ -202,30 +235,36 @@ class Replies:
         assert drawn is not None
         step, chunks = part.step, part.step.chunks
         self._tables.advance(chunks.places, chunks.n_kept)
-        if self._pages.recurrent:
+        if step.states is not None:
             self._swap_states(chunks.places, step.states)
         drawn = self.judge(chunks, drawn)
         taken = self.live.take(chunks, drawn.tokens, drawn.confidence, drawn.entropy)
-        for group, passed in taken.passed.items():
-            self._estimator(group).observe(passed)
-        for reply, n in zip(step.replies, chunks.n_rows.tolist(), strict=True):
-            reply.n_steps += 1
-            reply.n_rows += n
-            reply.alone = False
-        self.counts.update(reply_tokens=len(taken.tokens), reply_steps=len(step.replies), reply_rows=len(chunks.tokens))
-        tokens, logprobs, ends = taken.tokens.tolist(), taken.logprobs.tolist(), np.cumsum(taken.n_told)
-        ended = []
-        for i in np.flatnonzero((taken.n_told > 0) | (taken.finish > 0)).tolist():
-            reply, end = step.replies[i], int(ends[i])
-            begin = end - int(taken.n_told[i])
-            reply.take(tokens[begin:end], logprobs[begin:end], int(taken.finish[i]))
-            if reply.finish is not None:
-                self._leave(reply)
-                ended.append(reply)
-        return ended
+        shown = [(self._estimator(group), passed) for group, passed in taken.passed.items()]
+        if len(step.replies) == 1:
+            step.replies[0].alone = False
+        goes_on = taken.finish == GOES_ON
+        self._news = news = News(step, taken, np.flatnonzero(goes_on).tolist(), shown)
+        ended = np.flatnonzero(~goes_on).tolist()
+        news.tell(ended)
+        for i in ended:
+            self._leave(step.replies[i])
+        return [step.replies[i] for i in ended]
+
+    def tell(self) -> None:
+        """What the last round made known: to the replies, and to what sizes are chosen by."""
+        news, self._news = self._news, None
+        if news is None:
+            return
+        news.tell(news.which)
+        for commits, passed in news.shown:
+            commits.observe(passed)
+            commits.renew()
+        n_tokens, n_rows = len(news.taken.tokens), len(news.step.chunks.tokens)
+        self.counts.update(reply_tokens=n_tokens, reply_steps=len(news.step.replies), reply_rows=n_rows)
 
     def restart(self, part: Part) -> None:
         """After a round that failed: what it had of replies is run again, each alone."""
+        self.tell()
         for each in part.encodings:
             self._pages.drop_state(each.state) if each.state >= 0 else None
             self._begun.remove(each.reply)
@@ -235,6 +274,7 @@ class Replies:
 
     def drop(self, replies: Sequence[Reply]) -> None:
         """End replies, with what they hold; none of a round under way."""
+        self.tell()
         for reply in replies:
             if reply.place >= 0:
                 self._release(reply)
@@ -356,6 +396,9 @@ class Replies:
         place = reply.place = self.live.add(reply.beginning)
         self._tables.add(place, reply.path)
         self._lives[place] = reply
+        if place >= len(self._own_sizes):
+            self._own_sizes = grown(self._own_sizes, place + 1)
+        self._own_sizes[place] = reply.chunk_size or 0
         if self._pages.recurrent:
             self._take_states(reply, spare)
 
@@ -386,12 +429,13 @@ class Replies:
         return np.fromiter(self._lives, np.int32, len(self._lives))
 
     def _turned(self) -> IntArray:
-        return np.roll(self._places(), -(self._turn % len(self._lives)))
+        turn = self._turn % len(self._lives)
+        return np.roll(self._places(), -turn) if turn else self._places()
 
     def _sized(self, places: IntArray, room: int, n_other: int) -> tuple[IntArray, IntArray]:
         """Those of the live replies that there is room for, and the largest chunk of each."""
-        uncached, on_top = self.live.uncached(places), self.live.on_top(places)
-        sizes = np.array([self._lives[place].chunk_size or 0 for place in places.tolist()], np.int32)
+        uncached, on_top = self.live.uncached(places)
+        sizes = self._own_sizes[places]
         free = sizes == 0
         others = n_other + int(np.minimum(uncached, sizes + on_top)[~free].sum())
         size = self._chosen(places[free], uncached[free], others)
@@ -408,29 +452,23 @@ class Replies:
     def _chosen(self, places: IntArray, uncached: IntArray, n_other: int) -> int:
         groups = self.live.group(places)
         demands = []
-        for group in np.unique(groups).tolist():
+        for group in sorted(set(groups.tolist())):
             found = self._estimator(group)
             demands.append(Demand(uncached[groups == group], found.rates() if found.is_warm else None))
         return self.sizes.choose(demands, n_other)
 
     def _estimator(self, group: int) -> Commits:
         """Of those whose thresholds differ by less than a thousandth there is one; of the last used _ESTIMATORS."""
-        own = self.live.groups[group]
-        alike = replace(own, threshold=round(own.threshold, 3))
+        alike = _alike(self.live.groups[group])
         found = self._commits.pop(alike) if alike in self._commits else Commits(max(2, self._block))
         self._commits[alike] = found
         if len(self._commits) > _ESTIMATORS:
             del self._commits[next(iter(self._commits))]
         return found
 
-    def _made(self, places: IntArray, chunks: Chunks, slots: IntArray) -> Step:
-        recurrent = self._pages.recurrent
-        begun, states = (self._states[places], self._spare[places]) if recurrent else (None, np.zeros(0, np.int32))
-        units = laid_out(chunks, *self._tables.context(places), slots, begun, states)
-        return Step([self._lives[place] for place in places.tolist()], chunks, units, states)
-
     def _give_up(self) -> None:
         """The newest live reply waits again, with what is known of it."""
+        self.tell()
         reply = self._lives[next(reversed(self._lives))]
         reply.beginning = self.live.beginning(reply.place)
         self._release(reply)
@@ -464,31 +502,7 @@ class Replies:
         self._pages.release(path)
 
 
-def laid_out(
-    chunks: Chunks, n_context: IntArray, n_pages: IntArray, pages: IntArray, slots: IntArray,
-    begun: IntArray | None = None, states: IntArray | None = None,
-) -> Units:  # fmt: skip
-    """Chunks as units: each follows its context, and its first rows go to `slots`. begun, states: slots of the
-    recurrent states that each begins from and leaves behind its last row."""
-    n, n_segments = len(chunks.places), chunks.n_segments
-    first = np.cumsum(n_segments) - n_segments  # each unit's first segment
-    parents = np.full(len(chunks.lengths), -1, np.int32)
-    parents[first[n_segments > 1] + 1] = 0
-    starts = np.cumsum(chunks.lengths) - chunks.lengths
-    segment = np.searchsorted(starts, chunks.reads, side="right") - 1
-    unit_of = np.repeat(np.arange(n), n_segments)
-    leaves = np.zeros((0, 2), np.int32)
-    if begun is not None and states is not None:
-        leaves = np.stack([chunks.n_rows - 1, states], 1).astype(np.int32)
-    counts = np.zeros((n, 11), np.int32)
-    counts[:, 0], counts[:, 1], counts[:, 2] = chunks.n_rows, n_segments, chunks.n_reads
-    counts[:, 4], counts[:, 5], counts[:, 6], counts[:, 7] = n_pages, 1, chunks.n_kept, begun is not None
-    counts[:, 8], counts[:, 10] = n_context, -1 if begun is None else begun
-    return Units(
-        counts=counts, tokens=chunks.tokens, positions=chunks.positions, lengths=chunks.lengths, parents=parents,
-        blocks=np.full(len(parents), WHOLE, np.int32),
-        read_segments=(segment - first[unit_of[segment]]).astype(np.int32),
-        read_rows=(chunks.reads - starts[segment]).astype(np.int32), normalize=np.zeros(len(segment), np.int32),
-        columns=np.zeros(0, np.int32), widths=np.zeros(len(segment), np.int32), pages=pages,
-        forks=np.zeros(n, np.int32), slots=slots, leaves=leaves.ravel(),
-    )  # fmt: skip
+@lru_cache(_ESTIMATORS)
+def _alike(unmasking: Unmasking) -> Unmasking:
+    """Whose commits are taken for its own."""
+    return replace(unmasking, threshold=round(unmasking.threshold, 3))

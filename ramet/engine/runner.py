@@ -55,7 +55,7 @@ class Flight:
     def wait(self) -> Landed:
         """Until it is complete."""
         seconds, n_units = self.seconds(), len(self.batch.units)
-        results = self.packed.results(self.logits, self.logsumexp, n_units)
+        results = self.packed.results(self.logits, self.logsumexp, n_units) if n_units else []
         reads = [replace(each, stepped=tuple(map(_stepped, d))) for each, d in zip(results, self.drawn, strict=True)]
         return Landed(reads, None if self.sampled is None else _told(self.sampled), seconds)
 
@@ -139,8 +139,10 @@ class Runner:
 def _units(batch: Batch) -> Units:
     """Of jobs, of prompts of replies, and of live replies, which come last."""
     part = batch.replies
-    made = Units.of([*batch.units, *(each.unit for each in part.encodings)])
-    return made if part.step is None else Units.joined([made, part.step.units])
+    others = [*batch.units, *(each.unit for each in part.encodings)]
+    if part.step is None:
+        return Units.of(others)
+    return Units.joined([Units.of(others), part.step.units]) if others else part.step.units
 
 
 def _told(sampled: Sampled) -> Told:

@@ -15,6 +15,7 @@ _BY_ROWS = ("tokens", "positions", "whole", "kept_rows", "kept_slots")
 _BEHIND = ("read_index", "columns", "offsets", "normalize")  # what the head reads, at its own length
 _PADDING = {"kept_slots": -1}
 _NONE = np.zeros(0, np.int32)
+_STREAM = [f.name for f in fields(Stream)]
 Spans = dict[str, tuple[int, int]]  # where each array begins, and what is behind its end
 
 
@@ -91,5 +92,7 @@ def outside(data: torch.Tensor, spans: Spans) -> Stream:
 
 def _stream(data: torch.Tensor, **given: object) -> Stream:
     """A Stream of which some arrays are given; the others are empty."""
-    nothing = {"every": Queries(data[:0], data[:0]), "read": Queries(data[:0], data[:0]), "work": {}}
-    return Stream(**{f.name: given.get(f.name, nothing.get(f.name, data[:0])) for f in fields(Stream)})  # type: ignore[arg-type]
+    empty = data[:0]
+    none = Queries(empty, empty)
+    nothing = {**dict.fromkeys(_STREAM, empty), "every": none, "read": none, "work": {}}
+    return Stream(**{**nothing, **given})  # type: ignore[arg-type]

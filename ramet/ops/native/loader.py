@@ -53,7 +53,14 @@ def _held(file: Path) -> ctypes.PyDLL:
     functions.ramet_pack.argtypes = (address, number, address, address)
     functions.ramet_plan.argtypes = (address, address, address, number, address)
     functions.ramet_planned.argtypes = (address,)
-    functions.ramet_pack.restype = functions.ramet_planned.restype = None
+    functions.ramet_blocks_uncached.argtypes = (address, address, number, address, address)
+    functions.ramet_blocks_chunks.argtypes = (address, address, address, number, address)
+    functions.ramet_blocks_take.argtypes = (address, address, number, address, number, *[address] * 6)
+    functions.ramet_lay.argtypes = (address, address, number, address, address)
+    for made in (
+        functions.ramet_pack, functions.ramet_planned, functions.ramet_blocks_uncached, functions.ramet_blocks_chunks,
+    ):  # fmt: skip
+        made.restype = None
     return functions
 
 

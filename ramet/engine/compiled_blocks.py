@@ -1,0 +1,116 @@
+"""CompiledBlocks: LiveBlocks whose steps are made and taken by compiled code, all replies of a step in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from ramet.denoise.commits import Passed
+from ramet.denoise.live import Beginning, Chunks, Mode, Taken, logprobs_of
+from ramet.denoise.live_blocks import LiveBlocks
+from ramet.ops.native.loader import Library, library
+from ramet.tree import BoolArray, FloatArray, IntArray, Sampling
+
+
+def live_blocks(block: int, mask: int, mode: Mode = "chunk", ahead: bool = False) -> LiveBlocks:
+    """By compiled code where there is any."""
+    found = library()
+    return LiveBlocks(block, mask, mode, ahead) if found is None else CompiledBlocks(found, block, mask, mode, ahead)
+
+
+class CompiledBlocks(LiveBlocks):
+    """As LiveBlocks, to the bit, in a small part of its time."""
+
+    def __init__(self, found: Library, block: int, mask: int, mode: Mode = "chunk", ahead: bool = False) -> None:
+        super().__init__(block, mask, mode, ahead)
+        self._functions = found.held
+        self._state = np.zeros(0, np.int64)  # addresses of all arrays, and numbers: `Blocks` of blocks.cpp
+        self._asked_last: tuple[Chunks, IntArray] | None = None  # and the buffer that its arrays lie in
+
+    def add(self, beginning: Beginning) -> int:
+        place = super().add(beginning)
+        asked = self._asked
+        arrays = (
+            self._live, self._tokens, self._logprobs, self._start, self._n_open, self._steps, self._streaks,
+            self._group, asked.told, asked.end, asked.n_prompt, asked.temperatures, asked.keys, asked.top_p,
+            asked.top_k, asked.end_ids, self._unmaskings.thresholds,
+        )  # fmt: skip
+        assert all(each.flags.c_contiguous for each in arrays)
+        numbers = (asked.end_ids.shape[1], self._block, self._mask, self._mode == "block", self._ahead)
+        self._state = np.array([*(each.ctypes.data for each in arrays), *numbers], np.int64)
+        return place
+
+    def uncached(self, places: IntArray) -> tuple[IntArray, IntArray]:
+        n, found = len(places), np.empty((2, len(places)), np.int32)
+        at = found.ctypes.data
+        self._functions.ramet_blocks_uncached(self._state.ctypes.data, places.ctypes.data, n, at, at + found.strides[0])
+        return found[0], found[1]
+
+    def chunks(self, places: IntArray, sizes: IntArray) -> Chunks:
+        assert len(places)
+        assert sizes.min() >= 2
+        n, most = len(places), self._most(places)
+        rooms = (3, n, n, n, n, 2 * n, *[most] * 7)
+        data = np.empty(sum(rooms), np.int32)
+        self._functions.ramet_blocks_chunks(
+            self._state.ctypes.data, places.ctypes.data, sizes.ctypes.data, n, data.ctypes.data
+        )
+        all_segments, all_rows, all_reads = data[:3].tolist()
+        used = (3, n, n, n, n, all_segments, all_rows, all_rows, *[all_reads] * 5)
+        arrays = _cut(data, rooms, used)
+        n_rows, n_kept, n_segments, n_reads, lengths, tokens, positions, reads = arrays[1:9]
+        temperatures, uniforms, top_p = (each.view(np.float32) for each in arrays[9:12])
+        made = Chunks(
+            places=places, n_rows=n_rows, n_kept=n_kept, n_segments=n_segments, n_reads=n_reads, lengths=lengths,
+            tokens=tokens, positions=positions, reads=reads,
+            sampling=Sampling(temperatures, uniforms, top_p, top_k=arrays[12]),
+        )  # fmt: skip
+        self._asked_last = made, data
+        return made
+
+    def take(self, chunks: Chunks, tokens: IntArray, confidence: FloatArray, entropy: FloatArray) -> Taken:
+        assert len(tokens) == len(confidence) == len(entropy) == len(chunks.reads)
+        assert self._asked_last is not None
+        asked, data = self._asked_last
+        assert asked is chunks, "another step was asked for since"
+        places, n, n_reads, most = chunks.places, len(chunks.places), len(tokens), self._most(chunks.places)
+        settled = self._settled(chunks, confidence, entropy)
+        tokens, confidence = tokens.astype(np.int32), np.ascontiguousarray(confidence, np.float32)
+        logprobs = logprobs_of(confidence)
+        rooms = (n, n, n, most, most, -(-(n + n_reads) // 4))
+        out = np.empty(sum(rooms), np.int32)
+        n_told = self._functions.ramet_blocks_take(
+            self._state.ctypes.data, places.ctypes.data, n, data.ctypes.data, n_reads, tokens.ctypes.data,
+            confidence.ctypes.data, logprobs.ctypes.data, *map(_address, settled), out.ctypes.data,
+        )  # fmt: skip
+        assert n_told >= 0, "the mask's id was drawn, or a row is not what it ran as"
+        n_each, sizes, streaks, told, sure, rest = _cut(out, rooms, (n, n, n, n_told, n_told, rooms[-1]))
+        some, finish = np.flatnonzero(sizes), rest.view(np.int8)[:n]
+        n_shown = sizes[some].astype(np.int64)
+        shown = rest.view(np.bool_)[n : n + int(n_shown.sum())]
+        passed = self._by_group(places[some], Passed(shown, n_shown, streaks[some])) if len(some) else {}
+        return Taken(n_each, told, sure.view(np.float32), finish, passed)
+
+    def _most(self, places: IntArray) -> int:
+        """Rows that steps of these have, and tokens that they tell, at most."""
+        return 2 * self._block * len(places)
+
+    def _settled(
+        self, chunks: Chunks, confidence: FloatArray, entropy: FloatArray
+    ) -> tuple[BoolArray | None, BoolArray | None]:
+        """Which rows pass and are accepted; where thresholds alone say it, that is left to the compiled code."""
+        if self._unmaskings.are_plain:
+            return None, None
+        groups, steps = self._group[chunks.places], self._step(chunks.places)
+        return self._unmaskings.settle(groups, steps, chunks.n_reads, confidence, entropy)
+
+
+def _address(array: BoolArray | None) -> int:
+    return 0 if array is None else array.ctypes.data
+
+
+def _cut(data: IntArray, rooms: Sequence[int], used: Sequence[int]) -> list[IntArray]:
+    """Arrays one behind another, each with room for more than is used of it."""
+    return [data[at : at + n] for at, n in zip(accumulate(rooms[:-1], initial=0), used, strict=True)]

@@ -1,0 +1,101 @@
+"""Laying: a step of live replies, as the units that a round takes."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ramet.cache.tables import Tables
+from ramet.denoise.live import Chunks
+from ramet.ops.native.loader import library
+from ramet.round import COUNTS, Units
+from ramet.tree import WHOLE, IntArray
+
+_NONE = np.zeros(0, np.int32)
+
+
+def lay(tables: Tables, chunks: Chunks, begun: IntArray | None = None, states: IntArray | None = None) -> Units | None:
+    """The chunks behind what is in pages of their replies, their first rows kept in the next slots: see `laid_out`.
+    None where pages have run out. The paths have these rows once `tables.advance` says so; until then the same slots
+    are given again."""
+    if library() is None:
+        return plain_lay(tables, chunks, begun, states)
+    found = _compiled(tables, chunks, begun, states)
+    if found is None and tables.reserve(chunks.places, chunks.n_kept):
+        found = _compiled(tables, chunks, begun, states)
+    return found
+
+
+def plain_lay(
+    tables: Tables, chunks: Chunks, begun: IntArray | None = None, states: IntArray | None = None
+) -> Units | None:
+    """As `lay`."""
+    slots = tables.extend(chunks.places, chunks.n_kept)
+    if slots is None:
+        return None
+    return laid_out(chunks, *tables.context(chunks.places), slots, begun, states)
+
+
+def _compiled(tables: Tables, chunks: Chunks, begun: IntArray | None, states: IntArray | None) -> Units | None:
+    """None where a path lacks a page."""
+    found = library()
+    assert found is not None
+    n, n_segments, n_reads, table = len(chunks.places), len(chunks.lengths), len(chunks.reads), tables.numbers
+    n_leaves, width = 0 if states is None else 2 * n, table.shape[1]
+    rooms = (n * len(COUNTS), n_segments, n_segments, n_reads, n_reads, len(chunks.tokens), n_leaves, n * width)
+    data, starts = np.empty(sum(rooms), np.int32), [*accumulate(rooms, initial=0)]
+    paths = (*map(_address, (tables.n_rows, tables.n_pages, table)), width, tables.pages.page_size)
+    given = (chunks.places, chunks.n_rows, chunks.n_kept, chunks.n_segments, chunks.n_reads, chunks.lengths)
+    base = _address(data)
+    own, step = np.array(paths), np.array([*map(_address, (*given, chunks.reads, begun, states))])
+    to, sums = np.array([base + 4 * at for at in starts[:-1]]), np.empty(2, np.int32)
+    if not found.held.ramet_lay(_address(own), _address(step), n, _address(to), _address(sums)):
+        return None
+    counts, parents, blocks, segments, rows, slots, leaves, pages = (
+        data[at : at + size] for at, size in zip(starts, rooms, strict=False)
+    )
+    n_slots, n_pages = sums.tolist()
+    zeros = np.zeros(max(n, n_reads), np.int32)
+    return Units(
+        counts=counts.reshape(n, -1), tokens=chunks.tokens, positions=chunks.positions, lengths=chunks.lengths,
+        parents=parents, blocks=blocks, read_segments=segments, read_rows=rows, normalize=zeros[:n_reads],
+        columns=_NONE, widths=zeros[:n_reads], pages=pages[:n_pages], forks=zeros[:n], slots=slots[:n_slots],
+        leaves=leaves,
+    )  # fmt: skip
+
+
+def _address(array: npt.NDArray[Any] | None) -> int:
+    return 0 if array is None else array.ctypes.data
+
+
+def laid_out(
+    chunks: Chunks, n_context: IntArray, n_pages: IntArray, pages: IntArray, slots: IntArray,
+    begun: IntArray | None = None, states: IntArray | None = None,
+) -> Units:  # fmt: skip
+    """Chunks as units: each follows its context, and its first rows go to `slots`. begun, states: slots of the
+    recurrent states that each begins from and leaves behind its last row."""
+    n, n_segments = len(chunks.places), chunks.n_segments
+    first = np.cumsum(n_segments) - n_segments  # each unit's first segment
+    parents = np.full(len(chunks.lengths), -1, np.int32)
+    parents[first[n_segments > 1] + 1] = 0
+    starts = np.cumsum(chunks.lengths) - chunks.lengths
+    segment = np.searchsorted(starts, chunks.reads, side="right") - 1
+    unit_of = np.repeat(np.arange(n), n_segments)
+    leaves = np.zeros((0, 2), np.int32)
+    if begun is not None and states is not None:
+        leaves = np.stack([chunks.n_rows - 1, states], 1).astype(np.int32)
+    counts = np.zeros((n, 11), np.int32)
+    counts[:, 0], counts[:, 1], counts[:, 2] = chunks.n_rows, n_segments, chunks.n_reads
+    counts[:, 4], counts[:, 5], counts[:, 6], counts[:, 7] = n_pages, 1, chunks.n_kept, begun is not None
+    counts[:, 8], counts[:, 10] = n_context, -1 if begun is None else begun
+    return Units(
+        counts=counts, tokens=chunks.tokens, positions=chunks.positions, lengths=chunks.lengths, parents=parents,
+        blocks=np.full(len(parents), WHOLE, np.int32),
+        read_segments=(segment - first[unit_of[segment]]).astype(np.int32),
+        read_rows=(chunks.reads - starts[segment]).astype(np.int32), normalize=np.zeros(len(segment), np.int32),
+        columns=np.zeros(0, np.int32), widths=np.zeros(len(segment), np.int32), pages=pages,
+        forks=np.zeros(n, np.int32), slots=slots, leaves=leaves.ravel(),
+    )  # fmt: skip
