@@ -16,7 +16,7 @@ from ramet.errors import RametError
 
 _SHORT, _LONG = 32, 64  # tokens of a reply: one commits a step, so as many steps, and one more a block
 _MANY = 32  # sequences from which on replies are short
-_TOLD = 2000  # characters of what it wrote
+_TOLD = 4000  # characters of what it wrote
 # The checkpoint is local, and modules beside the driver are not to be taken for others of their names.
 _ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"}
 
