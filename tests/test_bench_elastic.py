@@ -313,6 +313,16 @@ def test_a_python_without_the_peer_is_refused() -> None:
         python_with_lmdeploy(Path(sys.executable))
 
 
+def test_the_peers_python_may_be_a_script_beside_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/lmdeploy.py").touch()
+    script = tmp_path / "python-with-it"
+    script.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/site exec {sys.executable} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    assert python_with_lmdeploy(Path("./python-with-it")) == script
+
+
 def test_steps_of_the_peer_are_those_in_which_all_decode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lmdeploy_driver, "_N_WARM", 1)
     clock = lmdeploy_driver.Clock(BLOCK)

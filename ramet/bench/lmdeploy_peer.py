@@ -83,8 +83,9 @@ class LMDeployPeer:
 
 
 def python_with_lmdeploy(told: Path | None) -> Path:
-    """The one that was told, or ours. Raises RametError where it has no LMDeploy."""
-    python = told or Path(sys.executable)
+    """The one that was told, or ours; a path that does not depend on where we are, links not followed. Raises
+    RametError where it has no LMDeploy."""
+    python = (told or Path(sys.executable)).absolute()
     asked = "import importlib.util, sys; sys.exit(importlib.util.find_spec('lmdeploy') is None)"
     if subprocess.run([str(python), "-c", asked], check=False).returncode:  # noqa: S603
         raise RametError(f"{python} has no lmdeploy: give one that has with --lmdeploy-python")
