@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from io import StringIO
+from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
 
 import block_models
+import fake_lmdeploy
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
 from rich.console import Console
 from safetensors import safe_open
+from transformers import AutoConfig
 
 from ramet.bench import (
     elastic,
@@ -296,7 +300,7 @@ for line in sys.stdin:
 def test_a_peers_process_is_asked_and_says_why_it_ends(tmp_path: Path) -> None:
     program = tmp_path / "driver.py"
     program.write_text(_DRIVER)
-    with LMDeployPeer(Path(sys.executable), tmp_path, BLOCK, 4, program) as peer:
+    with LMDeployPeer(Path(sys.executable), tmp_path, block=BLOCK, max_batch=4, n_prompt=100, program=program) as peer:
         assert (peer.name, peer.start_s) == ("it 1.0", 2.5)
         assert peer.steps(2, 100) == [0.02] * 3
         with pytest.raises(RametError, match="too many"):
@@ -309,10 +313,66 @@ def test_a_python_without_the_peer_is_refused() -> None:
         python_with_lmdeploy(Path(sys.executable))
 
 
-def test_steps_of_the_peer_are_those_in_which_all_decode() -> None:
+def test_the_peers_python_may_be_a_script_beside_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/lmdeploy.py").touch()
+    script = tmp_path / "python-with-it"
+    script.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/site exec {sys.executable} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    assert python_with_lmdeploy(Path("./python-with-it")) == script
+
+
+def test_steps_of_the_peer_are_those_in_which_all_decode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lmdeploy_driver, "_N_WARM", 1)
     clock = lmdeploy_driver.Clock(BLOCK)
-    clock.noted = [(0.0, 2, False), (1.0, 2, True), (1.5, 2, True), (2.5, 1, True), (3.0, 2, True), (3.25, 2, True)]
-    assert clock.steps(2) == [0.5, 0.25]
+    seen = [(0, 2, False), (1, 2, True), (1.5, 2, True), (2.5, 1, True), (3, 2, True), (3.25, 2, True), (4, 2, True)]
+    for at, n, decodes in seen:
+        event = fake_lmdeploy.Event(enable_timing=True)
+        event.at = at
+        clock.noted.append((event, n, decodes))
+    assert clock.steps(2) == [0.25, 0.75], "0.5 is before those that are timed"
+
+
+_BESIDE = """
+import runpy, sys
+sys.path.insert(0, {tests!r})
+import fake_lmdeploy
+fake_lmdeploy.install()
+runpy.run_path({driver!r}, run_name="__main__")
+"""
+
+
+@pytest.fixture
+def lmdeploy(tmp_path: Path) -> Iterator[LMDeployPeer]:
+    """Its driver, in a process with all that LMDeploy has of what the driver uses."""
+    program = tmp_path / "beside.py"
+    program.write_text(_BESIDE.format(tests=str(Path(__file__).parent), driver=lmdeploy_driver.__file__))
+    with LMDeployPeer(Path(sys.executable), tmp_path, block=BLOCK, max_batch=64, n_prompt=300, program=program) as peer:
+        yield peer
+
+
+def test_the_driver_times_lmdeploys_steps(lmdeploy: LMDeployPeer) -> None:
+    assert lmdeploy.name == "lmdeploy 0.18.0"
+    assert lmdeploy.steps(3, 40) == pytest.approx([3e-3] * (65 - 1 - 3)), "two blocks, the first of them stored"
+    many = lmdeploy.steps(64, 300)  # more than a prefill holds
+    assert many == pytest.approx([64e-3] * (32 - 1 - 3))
+    assert lmdeploy.steps(1, 300) == pytest.approx([1e-3] * 61), "another batch goes on as if nothing had been"
+
+
+def test_a_refusal_of_lmdeploys_is_told(lmdeploy: LMDeployPeer) -> None:
+    with pytest.raises(RametError, match=r"3000 tokens ended with ResponseType\.INPUT_LENGTH_ERROR"):
+        lmdeploy.steps(1, 3000)
+
+
+def test_a_batch_that_never_decodes_at_once_has_no_figures(tmp_path: Path) -> None:
+    program = tmp_path / "driver.py"
+    program.write_text(_DRIVER.replace("* 3", "* 0"))
+    with (
+        LMDeployPeer(Path(sys.executable), tmp_path, block=BLOCK, max_batch=4, n_prompt=9, program=program) as peer,
+        pytest.raises(RametError, match="all of 2 replies"),
+    ):
+        peer.steps(2, 9)
 
 
 def test_a_checkpoint_for_others_has_every_weight(tmp_path: Path) -> None:
@@ -324,11 +384,61 @@ def test_a_checkpoint_for_others_has_every_weight(tmp_path: Path) -> None:
         assert torch.equal(file.get_tensor("lm_head.weight"), model.weights.part("lm_head.weight"))
     told = json.loads((tmp_path / "config.json").read_text())
     assert told["auto_map"] == {"AutoConfig": "configuration_sdar.SDARConfig"}
+    read = AutoConfig.from_pretrained(tmp_path, trust_remote_code=True)
+    asked = ("pad_token_id", "sliding_window", "attention_bias", "head_dim", "rms_norm_eps", "max_position_embeddings")
+    assert [getattr(read, name) for name in asked] == [1, None, False, 16, 1e-6, 32768], "what LMDeploy asks it"
 
 
-def test_only_shapes_that_the_peer_has() -> None:
+def test_a_checkpoint_may_be_in_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sdar_checkpoint, "_SHARD_BYTES", 100_000)
+    model = RandomModel.made("sdar-tiny", config_of("sdar-tiny"), names_of("sdar-tiny"), SETTINGS)
+    sdar_checkpoint.write(model, tmp_path)
+    told = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    files = sorted(path.name for path in tmp_path.glob("*.safetensors"))
+    assert sorted(set(told["weight_map"].values())) == files
+    assert len(files) > 3
+    written = {}
+    for name in files:
+        with safe_open(tmp_path / name, "pt") as file:
+            written |= {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    assert set(written) == set(model.weights.parts)
+    assert all(torch.equal(tensor, model.weights.part(name)) for name, tensor in written.items())
+    assert told["metadata"]["total_size"] == sum(tensor.nbytes for tensor in written.values())
+
+
+@pytest.mark.parametrize("shape", ["llada2-tiny", "sdar-tiny"])
+def test_only_shapes_that_the_peer_has(shape: str) -> None:
     with pytest.raises(InvalidRequest, match="peer"):
-        elastic.run("llada2-tiny", SETTINGS, WORK, peer=True, python=None, watch=nobody())
+        elastic.run(shape, SETTINGS, WORK, peer=True, python=None, watch=nobody())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick")
+def test_whole_blocks_by_turns_with_the_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else is timed, and what was measured is on disk as soon as it is known."""
+    program = tmp_path / "driver.py"
+    program.write_text(_DRIVER)
+    monkeypatch.setattr(elastic, "_PEERS_MASK", MASK)
+    monkeypatch.setattr(elastic, "python_with_lmdeploy", lambda python: python)
+    monkeypatch.setattr(elastic, "LMDeployPeer", partial(LMDeployPeer, program=program))
+    saved = list[list[bool]]()
+    watch = replace(nobody(), save=lambda document: saved.append(["peer_ms" in row for row in document.whole]))
+    settings = replace(SETTINGS, latency_cache=str(tmp_path / "profiles"))
+    work = replace(WORK, batches=(1, 2), whole_blocks=True)
+    found = elastic.run("sdar-tiny", settings, work, peer=True, python=Path(sys.executable), watch=watch)
+    assert [each for each, _ in groupby(saved)] == [[], [False], [True], [True, False], [True, True]]
+    rows = cast(list[dict[str, Any]], found.whole)
+    assert [(row["batch"], row["peer_ms"], row["peer_samples"]) for row in rows] == [
+        (1, 10.0, [0.01] * 3), (2, 20.0, [0.02] * 3),
+    ]  # fmt: skip
+    assert [row["peer_over_ours"] for row in rows] == pytest.approx([row["peer_ms"] / row["ms"] for row in rows])
+    assert {row["mode"] for row in cast(list[dict[str, Any]], found.steps)} == {"block"}
+    assert not found.loads
+    assert not found.cells
+    assert not found.traces
+    printed = Console(file=(out := StringIO()), width=140)
+    printed.print(*elastic_table.parts(found))
+    assert "it 1.0" in out.getvalue()
 
 
 def test_shapes_are_those_of_their_names() -> None:

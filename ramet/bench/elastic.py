@@ -43,13 +43,14 @@ _TYPICAL = DATASETS[3].curve()  # by which rows become known while steps are mea
 _GRID_STEPS, _LOAD_STEPS = 24, 80
 _WARM, _LOAD_WARM = 3, 12
 _SHARES = {"grid": 0.3, "loads": 0.4, "trace": 0.2}  # of the budget
+_PEERS_MASK = 151669  # the id of the mask, which LMDeploy takes for granted
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """batches: replies at once. datasets: of commit curves, simulated; `some` of them at `some_batches` by the engine.
     n_prompt: tokens of a prompt, at least. budget_s: of what the engine runs. n_steps, trace_s: of what is simulated,
-    by `workers` processes."""
+    by `workers` processes. whole_blocks: time their steps, and nothing else."""
 
     batches: Sequence[int]
     datasets: Sequence[Dataset] = DATASETS
@@ -61,6 +62,7 @@ class Work:
     trace_s: float = 60.0
     workers: int = 1
     seed: int = 0
+    whole_blocks: bool = False
 
     @property
     def n_context(self) -> int:
@@ -77,8 +79,8 @@ class Work:
 def run(shape: str, settings: EngineSettings, work: Work, *, peer: bool, python: Path | None, watch: Watch) -> Found:
     """Settings are resolved ones. python: of the peer. Raises InvalidRequest for a shape that the peer does not take,
     RametError where it does not start."""
-    if peer and RAW[shape]["model_type"] != "sdar":
-        raise InvalidRequest("LMDeploy takes SDAR alone", field="peer")
+    if peer and RAW[shape]["mask_token_id"] != _PEERS_MASK:
+        raise InvalidRequest("LMDeploy takes SDAR's true shapes alone", field="peer")
     peer_python = python_with_lmdeploy(python) if peer else None
     assert settings.threads
     torch.set_num_threads(settings.threads)
@@ -103,25 +105,36 @@ class _Bench:
     watch: Watch
 
     def run(self, peer_python: Path | None) -> None:
+        floor = self._floor()
+        following = None if self.work.whole_blocks else self._next()
+        with ExitStack() as stack:
+            peer = None if peer_python is None else stack.enter_context(self._peer(peer_python))
+            side = stack.enter_context(self._side(causal=False))
+            grid, theirs = self._grid(side, floor, peer)
+            if following is not None:
+                self._decoding(side, grid, following, floor, theirs)
+
+    def _floor(self) -> StepFloor:
         self.watch.step("measuring what the device does at most")
         rates = rates_of(self.model.decoder)
         rows = sorted({1 << i for i in range((BLOCK * max(self.work.batches)).bit_length())})
         floor = StepFloor.of(self.model, rates, rows, self.work.n_context)
         self.found.rates = {**asdict(rates), "key_bytes": floor.key_bytes, "weights_bytes": float(floor.n_bytes[-1])}
-        following = self._next()
-        with ExitStack() as stack:
-            peer = None if peer_python is None else stack.enter_context(self._peer(peer_python))
-            side = stack.enter_context(self._side(causal=False))
-            grid, theirs = self._grid(side, floor, peer)
-            times = StepTimes.of(grid, self.work.n_context)
-            self.found.latency = _described(times)
-            costs = Costs(
-                chunks=times, next=StepTimes.of(following, self.work.n_context, times.fit), told=times.told,
-                floor=_Floor(floor), peer=theirs,
-            )  # fmt: skip
-            self._loads(side, [mode for mode in SOME if mode != "next"])
-            self._simulate(costs)
-            self._traces(side, costs)
+        return floor
+
+    def _decoding(
+        self, side: Side, grid: list[Timed], following: list[Timed], floor: StepFloor, theirs: dict[int, float]
+    ) -> None:
+        """What is made of steps: decoding, by the engine and simulated."""
+        times = StepTimes.of(grid, self.work.n_context)
+        self.found.latency = _described(times)
+        costs = Costs(
+            chunks=times, next=StepTimes.of(following, self.work.n_context, times.fit), told=times.told,
+            floor=_Floor(floor), peer=theirs,
+        )  # fmt: skip
+        self._loads(side, [mode for mode in SOME if mode != "next"])
+        self._simulate(costs)
+        self._traces(side, costs)
 
     @contextmanager
     def _side(self, *, causal: bool) -> Iterator[Side]:
@@ -139,7 +152,10 @@ class _Bench:
             self.watch.step("writing a checkpoint for LMDeploy")
             sdar_checkpoint.write(self.model, Path(directory))
             self.watch.step("starting LMDeploy")
-            with LMDeployPeer(python, Path(directory), BLOCK, max(self.work.batches)) as peer:
+            work = self.work
+            with LMDeployPeer(
+                python, Path(directory), block=BLOCK, max_batch=max(work.batches), n_prompt=work.n_prompt
+            ) as peer:
                 self.found.peer = {"name": peer.name}
                 self.found.start_s["peer"] = peer.start_s
                 yield peer
@@ -147,33 +163,35 @@ class _Bench:
     def _next(self) -> list[Timed]:
         """Steps of a token each, and loads of it."""
         with self._side(causal=True) as side:
-            timed = [self._timed(side, "next", batch, "grid") for batch in self.work.batches]
+            timed = [self._timed(side, "next", batch) for batch in self.work.batches]
             self._loads(side, ["next"])
         return timed
 
     def _grid(self, side: Side, floor: StepFloor, peer: LMDeployPeer | None) -> tuple[list[Timed], dict[int, float]]:
-        """Steps in every mode at every batch; whole blocks by turns with the peer's."""
+        """Steps in every mode at every batch, or of whole blocks alone; whole blocks by turns with the peer's."""
         grid, theirs = list[Timed](), dict[int, float]()
         for batch in self.work.batches:
-            grid += [self._timed(side, size, batch, "grid") for size in GRID]
-            grid.append(whole := self._timed(side, "block", batch, "grid"))
+            if not self.work.whole_blocks:
+                grid += [self._timed(side, size, batch) for size in GRID]
+            grid.append(whole := self._timed(side, "block", batch))
             row = _whole_row(whole, floor)
-            if peer is not None:
-                self.watch.step(f"{batch} replies: LMDeploy")
-                if steps := peer.steps(batch, self.work.n_prompt):
-                    theirs[batch] = statistics.median(steps)
-                    row |= {"peer_ms": theirs[batch] * 1e3, "peer_steps": len(steps)}
-                    row["peer_over_ours"] = theirs[batch] / whole.seconds
             self.found.whole.append(row)
             self.watch.save(self.found)
+            if peer is not None:
+                self.watch.step(f"{batch} replies: LMDeploy")
+                steps = peer.steps(batch, self.work.n_prompt)
+                theirs[batch] = statistics.median(steps)
+                row |= {"peer_ms": theirs[batch] * 1e3, "peer_over_ours": theirs[batch] / whole.seconds}
+                row["peer_samples"] = [round(each, 7) for each in steps]
+                self.watch.save(self.found)
         return grid, theirs
 
-    def _timed(self, side: Side, mode: Mode, batch: int, share: str) -> Timed:
+    def _timed(self, side: Side, mode: Mode, batch: int) -> Timed:
         """Steps of a typical curve."""
         self.watch.step(f"{batch} replies: steps of {_name(mode)}")
         judge = None if mode == "next" else CurveJudge(_TYPICAL, BLOCK, np.random.default_rng(self.work.seed))
-        n_runs = len(self.work.batches) * (len(GRID) + 2)
-        limit_s = _SHARES[share] * self.work.budget_s / n_runs
+        n_modes, share = (1, 1.0) if self.work.whole_blocks else (len(GRID) + 2, _SHARES["grid"])
+        limit_s = share * self.work.budget_s / (len(self.work.batches) * n_modes)
         seen = side.run(mode, batch, judge, n_steps=_GRID_STEPS, limit_s=limit_s, n_warm=_WARM)
         timed = Timed.of(_name(mode), batch, seen)
         self.found.steps.append({"commits": "simulated", "steps": "measured", **timed.as_json()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -15,26 +16,31 @@ from ramet.errors import RametError
 
 _SHORT, _LONG = 32, 64  # tokens of a reply: one commits a step, so as many steps, and one more a block
 _MANY = 32  # sequences from which on replies are short
-_TOLD = 2000  # characters of what it wrote
+_TOLD = 4000  # characters of what it wrote
+# The checkpoint is local, and modules beside the driver are not to be taken for others of their names.
+_ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"}
 
 
 class LMDeployPeer:
     """A process of `python`, which has LMDeploy; ended with the `with` block. Raises RametError where it does not
     start."""
 
-    def __init__(self, python: Path, checkpoint: Path, block: int, max_batch: int, program: Path | None = None) -> None:
-        """program: what runs, in place of `lmdeploy_driver`."""
+    def __init__(
+        self, python: Path, checkpoint: Path, *, block: int, max_batch: int, n_prompt: int, program: Path | None = None
+    ) -> None:
+        """n_prompt: tokens of the longest prompt. program: what runs, in place of `lmdeploy_driver`."""
         driver = str(program or lmdeploy_driver.__file__)
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._process = subprocess.Popen(  # noqa: S603
-            [str(python), driver, str(checkpoint), str(block), str(max_batch)],
+            [str(python), driver, str(checkpoint), str(block), str(max_batch), str(n_prompt + _LONG)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
+            env={**os.environ, **_ENVIRONMENT},
         )  # fmt: skip
         told = self._read()
         self.name, self.start_s = str(told["name"]), float(told["start_s"])
 
     def steps(self, batch: int, n_prompt: int) -> list[float]:
-        """Seconds of steps in which all of a batch decode."""
+        """Seconds of steps in which all of a batch decode. Raises RametError where there are none."""
         n_tokens = _SHORT if batch > _MANY else _LONG
         assert self._process.stdin is not None
         try:
@@ -42,7 +48,9 @@ class LMDeployPeer:
             self._process.stdin.flush()
         except OSError as error:
             raise self._ended() from error
-        return [float(each) for each in self._read()["seconds"]]
+        if not (seconds := self._read()["seconds"]):
+            raise RametError(f"no figures: lmdeploy never had all of {batch} replies in a step")
+        return [float(each) for each in seconds]
 
     def __enter__(self) -> Self:
         return self
@@ -75,8 +83,9 @@ class LMDeployPeer:
 
 
 def python_with_lmdeploy(told: Path | None) -> Path:
-    """The one that was told, or ours. Raises RametError where it has no LMDeploy."""
-    python = told or Path(sys.executable)
+    """The one that was told, or ours; a path that does not depend on where we are, links not followed. Raises
+    RametError where it has no LMDeploy."""
+    python = (told or Path(sys.executable)).absolute()
     asked = "import importlib.util, sys; sys.exit(importlib.util.find_spec('lmdeploy') is None)"
     if subprocess.run([str(python), "-c", asked], check=False).returncode:  # noqa: S603
         raise RametError(f"{python} has no lmdeploy: give one that has with --lmdeploy-python")
