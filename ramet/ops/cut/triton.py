@@ -97,6 +97,15 @@ def _above(
 
 
 @triton.jit
+def _weight_above(
+    logits_ptr: tl.tensor, n: tl.tensor, low: tl.tensor, top: tl.tensor, scale: tl.tensor, at_once: tl.constexpr
+) -> tl.tensor:
+    """In float64."""
+    limits = tl.full((1,), 0, tl.int32) + low.to(tl.int32)
+    return tl.sum(_above(logits_ptr, 1, n, limits, top, scale, False, 1, at_once), 0).to(tl.float64)
+
+
+@triton.jit
 def _find(
     logits_ptr: tl.tensor, stride: tl.tensor, n: tl.tensor, low: tl.tensor, high: tl.tensor, wanted: tl.tensor,
     top: tl.tensor, scale: tl.tensor, counted: tl.constexpr, n_limits: tl.constexpr, at_once: tl.constexpr,
@@ -144,10 +153,8 @@ def _place(
     at_once: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
     """The first of n logits up to which those above `low` weigh more than the uniform's part of all; -1: none."""
-    limits = tl.full((1,), 0, tl.int32) + low.to(tl.int32)
-    total = tl.max(_above(logits_ptr, 1, n, limits, top, scale, False, 1, at_once), 0)
-    wanted = uniform.to(tl.float64) * total.to(tl.float64)
-    passed, begin, place = total * 0, 0, -1
+    wanted = uniform.to(tl.float64) * _weight_above(logits_ptr, n, low, top, scale, at_once)
+    passed, begin, place = low * 0, 0, -1
     while (place < 0) & (begin < n):
         i = begin + tl.arange(0, at_once)
         logits = tl.load(logits_ptr + i, mask=i < n, other=HIDDEN)
@@ -177,18 +184,15 @@ def _draw_kernel(
     b = tl.arange(0, block_b)
     most = tl.load(most_ptr + b.to(tl.int64) * n_rows + row, mask=b < n_blocks, other=HIDDEN)
     top = tl.max(most, 0)
-    low, high = (
-        _rank(tl.full((), HIDDEN, tl.float32)).to(tl.int64),
-        _rank(top).to(tl.int64),
-    )  # what is drawn ranks above low
+    low = _rank(tl.full((), HIDDEN, tl.float32)).to(tl.int64)  # what is drawn ranks above it
+    high = _rank(top).to(tl.int64)  # what is drawn does not all rank above it
     wanted = top_k.to(tl.float64)
     if top_k > 0:
         low = _find(most_ptr + row, n_rows, n_blocks, low, high, wanted, top, scale, True, n_limits, at_once) - 1
     elif top_p < 1:
         part = (1 + tl.arange(0, n_limits)).to(tl.float32) / n_limits
-        limits = (
-            _rank(top - 29 * part * part * tl.load(temperatures_ptr + row)) - 1
-        )  # the last: below it nothing weighs
+        steps = 29 * part * part * tl.load(temperatures_ptr + row)
+        limits = _rank(top - steps) - 1  # of which nothing below the last weighs anything
         amounts = _above(logits_ptr, 1, n_entries, limits, top, scale, False, n_limits, at_once)
         wanted = top_p * tl.max(amounts, 0).to(tl.float64)
         less = amounts.to(tl.float64) < wanted
@@ -206,10 +210,7 @@ def _draw_kernel(
     if top_k > 0:
         low = _find(values_ptr, 1, n, low, high, wanted, top, scale, True, n_limits, at_once) - 1
         if top_p < 1:
-            amounts = _above(
-                values_ptr, 1, n, tl.full((1,), 0, tl.int32) + low.to(tl.int32), top, scale, False, 1, at_once
-            )
-            wanted = top_p * tl.max(amounts, 0).to(tl.float64)
+            wanted = top_p * _weight_above(values_ptr, n, low, top, scale, at_once)
     if top_p < 1:
         low = _find(values_ptr, 1, n, low, high, wanted, top, scale, False, n_limits, at_once) - 1
     place = _place(values_ptr, n, low, tl.load(uniforms_ptr + row), top, scale, at_once)
