@@ -196,6 +196,25 @@ def test_what_a_row_gets_depends_on_no_other_row(dtype: torch.dtype, width: int)
         assert same(found, whole, torch.from_numpy(rows))
 
 
+@pytest.mark.parametrize("held", [1, 5])
+def test_rows_in_pieces(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where more are drawn from a part of the vocabulary than logits are held of."""
+    rng, hidden = np.random.default_rng(4), torch.randn(21, 48)
+    how, vocabulary, rows = random_sampling(rng, 21), cpu.prepare(torch.randn(300, 48)), torch.arange(21)
+    whole = cpu.sample(hidden, rows, vocabulary, how, excluded=2)
+    monkeypatch.setattr(cpu, "_HELD", held)
+    assert np.count_nonzero(reference.is_cut(how)) > held
+    assert same(cpu.sample(hidden, rows, vocabulary, how, excluded=2), whole)
+
+
+def test_equals_of_the_last_are_kept() -> None:
+    """Of a few values each of which many logits have, 0 and -0 among them, and of a part that is most of the whole."""
+    logits = torch.randint(-2, 3, (12, 3000)).float() / 2
+    logits[:, ::7] *= -1
+    drawn(logits, sampling(12, 1.0, np.linspace(0, JUST_BELOW_1, 12), [1, 500, 2999] * 4, [1, 1, 0.3, 0.7] * 3))
+    drawn(torch.randn(12, 6000), sampling(12, 2.0, np.linspace(0, JUST_BELOW_1, 12), 0, [0.9, 0.99, 0.5, 0] * 3))
+
+
 def test_what_a_row_gets_does_not_depend_on_threads(path: str) -> None:
     if path != "compiled":
         pytest.skip("torch's products do not promise it")

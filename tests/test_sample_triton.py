@@ -130,16 +130,27 @@ def test_nan_spoils_its_row_alone() -> None:
 @pytest.mark.parametrize("softcap", [0.0, 3.0])
 def test_what_a_row_gets_depends_on_no_other_row(dtype: torch.dtype, softcap: float) -> None:
     """Any number of rows among others, in any order; of those beside it any may be drawn in another way."""
-    rng = np.random.default_rng(8)
-    hidden, weight = (torch.randn(140, 136) / 8).to(dtype).to(DEVICE), torch.randn(700, 136).to(dtype).to(DEVICE)
-    how, vocabulary = random_sampling(rng, 140), ours.prepare(weight)
+    rng, most = np.random.default_rng(8), 140 if DEVICE.type == "cuda" else 68
+    hidden, weight = (torch.randn(most, 136) / 8).to(dtype).to(DEVICE), torch.randn(700, 136).to(dtype).to(DEVICE)
+    how, vocabulary = random_sampling(rng, most), ours.prepare(weight)
     options: dict[str, Any] = {"excluded": 9, "softcap": softcap}
-    whole = ours.sample(hidden, places(140), vocabulary, how, **options)
+    whole = ours.sample(hidden, places(most), vocabulary, how, **options)
     cold = np.flatnonzero(how.temperatures == 0)
-    for which in (*(rng.permutation(140)[:n] for n in (1, 2, 13, 65, 140)), cold, cold[:3]):
+    for which in (*(rng.permutation(most)[:n] for n in (1, 2, 13, 65)), cold, cold[:3]):
         rows = torch.from_numpy(which).to(DEVICE)
         found = ours.sample(hidden, rows, vocabulary, reference.part_of(how, which), **options)
         assert same(found, whole, rows)
+
+
+@pytest.mark.parametrize("held", [1, 5])
+def test_rows_in_pieces(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where more are drawn from a part of the vocabulary than logits are held of."""
+    rng, hidden = np.random.default_rng(4), torch.randn(21, 48, device=DEVICE)
+    how, vocabulary = random_sampling(rng, 21), ours.prepare(torch.randn(300, 48, device=DEVICE))
+    whole = ours.sample(hidden, places(21), vocabulary, how, excluded=2)
+    monkeypatch.setattr(ours, "_HELD", held)
+    assert np.count_nonzero(reference.is_cut(how)) > held
+    assert same(ours.sample(hidden, places(21), vocabulary, how, excluded=2), whole)
 
 
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="true sizes need a GPU")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from ramet.ops.head import reference
-from ramet.ops.head.reference import Sampled, Vocabulary, capped, is_cut, part_of, redrawn, sampled
+from ramet.ops.head.reference import Sampled, Vocabulary, capped, is_cut, part_of, sampled
 from ramet.ops.linear.reference import PlainLinear
 from ramet.ops.linear.tiles import TiledLinear
 from ramet.ops.native import Library, library, pointer
@@ -18,7 +18,7 @@ from ramet.tree import Sampling
 
 _CHUNK = 8192  # entries of the vocabulary multiplied at a time on the plain path
 _GATHERED = 4096  # columns gathered at a time there
-_HELD = 32  # rows whose logits are held for all entries
+_HELD = 64  # rows whose logits are held for all entries
 _COLDEST, _HOTTEST = 1e-20, 1e20  # temperatures beyond are as good as these, and have an inverse
 
 draw = reference.draw  # plain torch everywhere
@@ -65,46 +65,51 @@ def sample(
     hidden = hidden[rows.long()].contiguous()
     if found is None:
         return plain_sample(hidden, weight, sampling, excluded, softcap)
-    made = _streamed(found, hidden, weight, sampling, excluded, softcap)
-    for which in np.array_split(cut := np.flatnonzero(is_cut(sampling)), -(-len(cut) // _HELD) or 1):
-        if len(which):
-            _redraw(found, hidden[which], weight, sampling, which, excluded, softcap, made)
+    n = len(rows)
+    made = Sampled(torch.empty(n, dtype=torch.int64), torch.empty(n), torch.empty(n))
+    held = n if np.count_nonzero(is_cut(sampling)) <= _HELD else _HELD
+    for at in range(0, n, max(1, held)):
+        own = slice(at, at + held)
+        part = Sampled(made.tokens[own], made.logprobs[own], made.entropy[own])
+        _draw(found, hidden[own], weight, part_of(sampling, own), excluded, softcap, part)
     return made
 
 
-def _streamed(
-    found: Library, hidden: torch.Tensor, weight: torch.Tensor, sampling: Sampling, excluded: int, softcap: float
-) -> Sampled:
-    """By the kernel in `found`, from the whole vocabulary."""
-    n = len(hidden)
-    warm = (sampling.temperatures > 0) & ~is_cut(sampling)
+def _draw(
+    found: Library, hidden: torch.Tensor, weight: torch.Tensor, sampling: Sampling, excluded: int, softcap: float,
+    made: Sampled,
+) -> None:  # fmt: skip
+    """Write what is drawn for the rows hidden [N, C], by the kernels in `found`."""
+    cut = is_cut(sampling)
+    which = np.flatnonzero(cut)
+    warm = (sampling.temperatures > 0) & ~cut
     scales = torch.from_numpy(np.where(warm, 1 / sampling.temperatures.clip(_COLDEST, _HOTTEST), 0).astype(np.float32))
     uniforms = torch.from_numpy(np.ascontiguousarray(sampling.uniforms, np.float32))
-    made = Sampled(torch.empty(n, dtype=torch.int64), torch.empty(n), torch.empty(n))
-    if n:
-        found.functions.ramet_sample(
-            pointer(hidden), pointer(weight), *hidden.shape, len(weight), c_float(softcap), excluded, pointer(scales),
-            pointer(uniforms), pointer(made.tokens), pointer(made.logprobs), pointer(made.entropy),
-            int(hidden.dtype == torch.bfloat16), torch.get_num_threads(),
-        )  # fmt: skip
-    return made
-
-
-def _redraw(
-    found: Library, hidden: torch.Tensor, weight: torch.Tensor, sampling: Sampling, which: npt.NDArray[np.int64],
-    excluded: int, softcap: float, made: Sampled,
-) -> None:  # fmt: skip
-    """Put into `made` what is drawn for the rows `which`, of which `hidden` are the states, from a part of the
-    vocabulary. One at a time: torch may give an element other bits in another array."""
-    logits = torch.empty(len(hidden), len(weight))
-    found.functions.ramet_logits(
-        pointer(hidden), pointer(weight), *hidden.shape, len(weight), c_float(softcap), pointer(logits),
-        int(hidden.dtype == torch.bfloat16), torch.get_num_threads(),
+    places = torch.from_numpy(np.where(cut, np.cumsum(cut) - 1, -1).astype(np.int32))
+    logits = torch.empty(len(which), len(weight))
+    found.functions.ramet_sample(
+        pointer(hidden), pointer(weight), *hidden.shape, len(weight), c_float(softcap), excluded, pointer(scales),
+        pointer(uniforms), pointer(places), pointer(logits), pointer(made.tokens), pointer(made.logprobs),
+        pointer(made.entropy), int(hidden.dtype == torch.bfloat16), torch.get_num_threads(),
     )  # fmt: skip
-    for row, i in zip(logits, which.tolist(), strict=True):
-        token, below = redrawn(row[None], part_of(sampling, slice(i, i + 1)), excluded)
-        made.tokens[i] = token[0]
-        made.logprobs[i] += below[0]
+    if len(which):
+        _draw_cut(found, logits, part_of(sampling, which), which, excluded, made)
+
+
+def _draw_cut(
+    found: Library, logits: torch.Tensor, sampling: Sampling, which: npt.NDArray[np.int64], excluded: int, made: Sampled
+) -> None:
+    """Put into `made`, for the rows `which`, what is drawn from a part of the vocabulary by logits [N, V]."""
+    tokens, below = torch.empty(len(which), dtype=torch.int64), torch.empty(len(which))
+    numbers = (sampling.temperatures, sampling.uniforms, sampling.top_p)
+    how = [torch.from_numpy(np.ascontiguousarray(x, np.float32)) for x in numbers]
+    top_k = torch.from_numpy(np.ascontiguousarray(sampling.top_k, np.int32))
+    found.functions.ramet_cut(
+        pointer(logits), *logits.shape, excluded, *map(pointer, how), pointer(top_k), pointer(tokens), pointer(below),
+        torch.get_num_threads(),
+    )  # fmt: skip
+    made.tokens[which] = tokens
+    made.logprobs[which] += below
 
 
 def columns(

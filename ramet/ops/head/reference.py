@@ -118,16 +118,6 @@ def sampled(logits: torch.Tensor, sampling: Sampling, excluded: int) -> tuple[to
     return tokens, shifted.gather(1, tokens[:, None])[:, 0] - total.log(), entropy
 
 
-def redrawn(logits: torch.Tensor, sampling: Sampling, excluded: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of logits [N, V], in which the excluded id's are overwritten, what is drawn [N], as by `drawn`, and how far its
-    logit lies below the largest [N]. A row's bits depend on its logits alone."""
-    if 0 <= excluded < logits.shape[1]:
-        logits[:, excluded] = float("-inf")
-    tokens = drawn(logits, sampling)
-    tokens = tokens.masked_fill(tokens == excluded, int(excluded == 0))  # of rows with NaN
-    return tokens, logits.gather(1, tokens[:, None])[:, 0] - logits.max(-1).values
-
-
 def drawn(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     """Of logits [N, V], with temperatures above 0: the first id [N] whose cumulative probability, in the order of ids,
     exceeds the row's uniform, of softmax(logits / temperature) cut to the top_k likeliest, and then to the likeliest

@@ -3,9 +3,9 @@ vocabulary, in blocks of entries, of the rows that need it; nothing for the othe
 makes, of exact lengths: reading stands behind the recorded part of a pass.
 
 Drawing multiplies rows with blocks of entries, of whose logits nothing but maxima and sums is kept; what these amount
-to says in which part of which block a row's draw falls, and that part's logits alone are computed again. A row's bits
-depend on that row alone: its terms are summed in the same order whatever the tile's size, and with every size the same
-matrix instructions are used.
+to says in which part of which block a row's draw falls, and that part's logits alone are computed again. Of rows that
+are drawn from a part of the vocabulary all logits are kept (`ops.cut`). A row's bits depend on that row alone: its
+terms are summed in the same order whatever the tile's size, and with every size the same matrix instructions are used.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from ramet.ops.cut.triton import HIDDEN, Cuts
+from ramet.ops.cut.triton import draw as draw_cut
+from ramet.ops.cut.triton import variants as cut_variants
 from ramet.ops.head import reference
-from ramet.ops.head.reference import Sampled, Vocabulary, is_cut, part_of, redrawn
+from ramet.ops.head.reference import Sampled, Vocabulary, is_cut, part_of
 from ramet.ops.linear.triton import load_tile, place_tile
 from ramet.ops.processors import processors
 from ramet.round import Capacity, Round, Stream, aligned
@@ -32,7 +34,8 @@ from ramet.tree import IntArray, Sampling
 draw = reference.draw  # plain torch everywhere
 _ENTRIES = 128  # of a block
 _PARTS = 4  # of a block, of which one is computed again
-_HELD = 32  # rows whose logits are held for all entries
+_ROW = 16  # logits, of which a row that is held takes a multiple
+_HELD = 256  # rows whose logits are held for all entries
 _COLDEST, _HOTTEST = 1e-20, 1e20  # temperatures beyond are as good as these, and have an inverse
 
 
@@ -82,64 +85,79 @@ def sample(
     x = hidden.index_select(0, rows)
     tokens = torch.empty(n, dtype=torch.int64, device=x.device)
     made = Sampled(tokens, *(torch.empty(n, dtype=torch.float32, device=x.device) for _ in range(2)))
-    parts = is_cut(sampling)
-    if n:
-        _streamed(x, weight, sampling, (sampling.temperatures > 0) & ~parts, excluded, softcap, made)
-    cut = np.flatnonzero(parts)
-    cut = cut[np.argsort(sampling.top_k[cut] == 0, kind="stable")]  # those for which all must be sorted, together
-    for at in range(0, len(cut), _HELD):
-        which = cut[at : at + _HELD]
-        places = torch.from_numpy(which).to(x.device, non_blocking=True)
-        logits = _logits(x.index_select(0, places), weight, softcap)
-        tokens, below = redrawn(logits, part_of(sampling, which), excluded)
-        made.tokens[places] = tokens
-        made.logprobs[places] += below
+    held = n if np.count_nonzero(is_cut(sampling)) <= _HELD else _HELD
+    for at in range(0, n, max(1, held)):
+        own = slice(at, at + held)
+        part = Sampled(made.tokens[own], made.logprobs[own], made.entropy[own])
+        _draw(x[own], weight, part_of(sampling, own), excluded, softcap, part)
     return made
 
 
-def _streamed(
-    x: torch.Tensor, weight: torch.Tensor, sampling: Sampling, warm: npt.NDArray[np.bool_], excluded: int,
-    softcap: float, made: Sampled,
-) -> None:  # fmt: skip
-    """Write what is drawn for the rows x [N, C] from the whole vocabulary; where they are not `warm`, the likeliest."""
-    n, n_blocks = len(x), triton.cdiv(len(weight), _ENTRIES)
-    given = np.zeros((2, aligned(n)), np.float32)  # kernels are compiled anew for what begins elsewhere
-    given[0, :n] = np.where(warm, 1 / sampling.temperatures.clip(_COLDEST, _HOTTEST), 0)
-    given[1, :n] = sampling.uniforms
-    scales, uniforms = torch.from_numpy(given).to(x.device, non_blocking=True)
-    is_warm = bool(warm.any())
+@dataclass(frozen=True, slots=True, eq=False)
+class _How:
+    """How N rows are drawn, on the device. From the whole vocabulary: scales, the inverses of temperatures (0: the
+    likeliest). From a part of it: temperatures, top_p, top_k, the rows that are `cut`, and of each its place among
+    these (-1: none)."""
+
+    scales: torch.Tensor
+    uniforms: torch.Tensor
+    temperatures: torch.Tensor
+    top_p: torch.Tensor
+    top_k: torch.Tensor
+    places: torch.Tensor
+    cut: torch.Tensor
+    is_warm: bool
+
+    @classmethod
+    def of(cls, sampling: Sampling, n_entries: int, device: torch.device) -> _How:
+        cut, n = is_cut(sampling), len(sampling.temperatures)
+        warm, which = (sampling.temperatures > 0) & ~cut, np.flatnonzero(cut)
+        temperatures = sampling.temperatures.clip(_COLDEST, _HOTTEST)
+        given = np.zeros((7, aligned(n)), np.float32)  # kernels are compiled anew for what begins elsewhere
+        given[0, :n] = np.where(warm, 1 / temperatures, 0)
+        given[1:4, :n] = sampling.uniforms, temperatures, sampling.top_p
+        whole = given[4:].view(np.int32)
+        whole[0, :n] = np.where(sampling.top_k < n_entries, sampling.top_k, 0)
+        whole[1, :n] = np.where(cut, np.cumsum(cut) - 1, -1)
+        whole[2, : len(which)] = which
+        sent = torch.from_numpy(given).to(device, non_blocking=True)
+        scales, uniforms, kept, top_p = sent[:4]
+        top_k, places, rows = sent[4:].view(torch.int32)
+        return cls(scales, uniforms, kept, top_p, top_k, places, rows[: len(which)], bool(warm.any()))
+
+
+def _draw(
+    x: torch.Tensor, weight: torch.Tensor, sampling: Sampling, excluded: int, softcap: float, made: Sampled
+) -> None:
+    """Write what is drawn for the rows x [N, C]."""
+    n, n_entries, n_blocks = len(x), len(weight), triton.cdiv(len(weight), _ENTRIES)
+    how = _How.of(sampling, n_entries, x.device)
     ids = torch.empty(n_blocks, n, dtype=torch.int32, device=x.device)
-    seen = torch.empty(3 + _PARTS * is_warm, n_blocks, n, dtype=torch.float32, device=x.device)
-    tile, operands, constants, options = _multiplied(x, weight, softcap)
-    n_tiles = triton.cdiv(n, tile.rows)
+    seen = torch.empty(3 + _PARTS * how.is_warm, n_blocks, n, dtype=torch.float32, device=x.device)
+    logits = torch.empty(len(how.cut), _ROW * triton.cdiv(n_entries, _ROW), dtype=torch.float32, device=x.device)
+    tile, operands, described = _multiplied(x, weight)
+    n_tiles, held = triton.cdiv(n, tile.rows), len(how.cut) > 0
+    constants, options = tile.launch(x.shape[1], softcap, described=described, warm=how.is_warm, held=held)
     _seen_kernel[tile.grid(n_tiles * n_blocks, x.device)](
-        *operands, scales, ids, seen, n, len(weight), n_tiles, n_blocks, excluded, softcap,
-        warm=is_warm, n_parts=_PARTS, flat=tile.flat > 0, **constants, **options,
+        *operands, how.scales, ids, seen, how.places, logits, logits.stride(0), n, n_entries, n_tiles, n_blocks,
+        excluded, softcap, **constants, **options,
     )  # fmt: skip
-    places = torch.empty(n, dtype=torch.int32, device=x.device)
+    blocks = torch.empty(n, dtype=torch.int32, device=x.device)
     rests = torch.empty(3, n, dtype=torch.float32, device=x.device)
-    constants, options = _join_launch(n_blocks, warm=is_warm)
+    constants, options = _join_launch(n_blocks, warm=how.is_warm)
     _join_kernel[(triton.cdiv(n, constants["block_r"]),)](
-        scales, uniforms, ids, seen, made.tokens, made.logprobs, made.entropy, places, rests, n, len(weight),
+        how.scales, how.uniforms, ids, seen, made.tokens, made.logprobs, made.entropy, blocks, rests, n, n_entries,
         excluded, **constants, **options,
     )  # fmt: skip
-    if is_warm:
+    if how.is_warm:
         constants, options = _pick_launch(x.shape[1], softcap)
         _pick_kernel[(n,)](
-            x, weight, scales, seen, places, rests, made.tokens, made.logprobs, n, len(weight), n_blocks, excluded,
+            x, weight, how.scales, seen, blocks, rests, made.tokens, made.logprobs, n, n_entries, n_blocks, excluded,
             softcap, **constants, **options,
         )  # fmt: skip
-
-
-def _logits(x: torch.Tensor, weight: torch.Tensor, softcap: float) -> torch.Tensor:
-    """[N, V] float32."""
-    out = torch.empty(len(x), len(weight), dtype=torch.float32, device=x.device)
-    tile, operands, constants, options = _multiplied(x, weight, softcap)
-    n_tiles, n_blocks = triton.cdiv(len(x), tile.rows), triton.cdiv(len(weight), _ENTRIES)
-    _logits_kernel[(n_tiles * n_blocks,)](
-        *operands, out, len(x), len(weight), n_tiles, n_blocks, softcap, **constants, **options
-    )
-    return out
+    if held:
+        cuts = Cuts(how.cut, how.temperatures, how.uniforms, how.top_p, how.top_k, logits)
+        draw_cut(cuts, seen[0], n_entries, _ENTRIES, made.tokens, made.logprobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,26 +174,28 @@ class Tile:
     def grid(self, n_items: int, device: torch.device) -> tuple[int]:
         return (min(n_items, self.flat * processors(device)) if self.flat else n_items,)
 
-    def constants(self, width: int, softcap: float, *, described: bool) -> tuple[dict[str, Any], dict[str, int]]:
+    def launch(
+        self, width: int, softcap: float, *, described: bool, warm: bool, held: bool
+    ) -> tuple[dict[str, Any], dict[str, int]]:
+        """Constants and options."""
         constants = {
             "width": width, "capped": softcap > 0, "described": described, "block_v": _ENTRIES, "block_r": self.rows,
-            "block_k": self.terms,
+            "block_k": self.terms, "warm": warm, "held": held, "n_parts": _PARTS, "flat": self.flat > 0,
         }  # fmt: skip
-        return constants, {"num_warps": self.warps, "num_stages": self.stages}
+        options = {"num_warps": self.warps, "num_stages": self.stages}
+        if held and self.rows == 128:
+            options["maxnreg"] = 128  # two programs share a multiprocessor, as they do where nothing is held
+        return constants, options
 
 
-def _multiplied(
-    x: torch.Tensor, weight: torch.Tensor, softcap: float
-) -> tuple[Tile, tuple[Any, Any], dict[str, Any], dict[str, int]]:
-    """How rows are multiplied: the tile, and the operands, constants and options of a launch."""
+def _multiplied(x: torch.Tensor, weight: torch.Tensor) -> tuple[Tile, tuple[Any, Any], bool]:
+    """How rows are multiplied: the tile, the operands of a launch, and whether they are described."""
     described = _described(x, weight)
     tile = choose_tile(len(x), x.dtype, _capability(x.device), described=described)
-    operands: tuple[Any, Any] = (x, weight)
-    if described:
-        boxes = ([tile.rows, tile.terms], [_ENTRIES, tile.terms])
-        operands = (TensorDescriptor.from_tensor(x, boxes[0]), TensorDescriptor.from_tensor(weight, boxes[1]))
-    constants, options = tile.constants(x.shape[1], softcap, described=described)
-    return tile, operands, constants, options
+    if not described:
+        return tile, (x, weight), False
+    boxes = ([tile.rows, tile.terms], [_ENTRIES, tile.terms])
+    return tile, (TensorDescriptor.from_tensor(x, boxes[0]), TensorDescriptor.from_tensor(weight, boxes[1])), True
 
 
 @cache
@@ -215,9 +235,10 @@ def _pick_launch(width: int, softcap: float) -> tuple[dict[str, Any], dict[str, 
     return constants, {"num_warps": 4, "num_stages": 3}
 
 
-_KINDS = (  # rows, softcap, whether described, whether any row has a temperature
-    (64, 0.0, True, True), (65, 0.0, True, False), (129, 0.0, True, True), (8192, 0.0, True, True),
-    (65, 30.0, False, True),
+_KINDS = (  # rows, softcap, whether described, whether any row is drawn from the whole vocabulary or from a part of it
+    (64, 0.0, True, True, False), (64, 0.0, True, False, True), (65, 0.0, True, False, False),
+    (65, 0.0, True, False, True), (129, 0.0, True, True, False), (129, 0.0, True, True, True),
+    (8192, 0.0, True, True, True), (65, 30.0, False, True, True),
 )  # fmt: skip
 
 
@@ -237,24 +258,22 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
     for warm in (False, True):
         constants, options = _join_launch(1940, warm=warm)
         yield _join_kernel, _types(_join_kernel, "bf16", constants), constants, options
+    yield from cut_variants()
 
 
 def _sample_variants(
     dtype: torch.dtype, name: str
 ) -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]]:
-    for n_rows, softcap, described, warm in _KINDS:
+    for n_rows, softcap, described, warm, held in _KINDS:
         tile = choose_tile(n_rows, dtype, (9, 0), described=described)
-        constants, options = tile.constants(2560 if described else 1043, softcap, described=described)
+        width = 2560 if described else 1043
+        constants, options = tile.launch(width, softcap, described=described, warm=warm, held=held)
         operands = {"x": f"*{name}", "weight": f"*{name}"}
         if described:
             sizes = {"x": tile.rows, "weight": _ENTRIES}
             operands = {o: f"tensordesc<{name}[{n},{tile.terms}]>" for o, n in sizes.items()}
-        for kernel, own in (
-            (_seen_kernel, constants | {"warm": warm, "n_parts": _PARTS, "flat": tile.flat > 0}),
-            (_logits_kernel, constants),
-        ):
-            yield kernel, _types(kernel, name, own) | operands, own, options
-        constants, options = _pick_launch(constants["width"], softcap)
+        yield _seen_kernel, _types(_seen_kernel, name, constants) | operands, constants, options
+        constants, options = _pick_launch(width, softcap)
         yield _pick_kernel, _types(_pick_kernel, name, constants), constants, options
 
 
@@ -384,7 +403,6 @@ def _combine_kernel(
         tl.store(norms_ptr + tl.program_id(0), top + tl.log(tl.sum(part * tl.exp(most - top), 0)))
 
 
-HIDDEN = tl.constexpr(-1e38)  # the logit of what is never drawn
 LOWEST = tl.constexpr(-1e30)  # lower than every other
 
 
@@ -408,12 +426,14 @@ def _multiply(
 @triton.jit
 def _see(
     item: tl.tensor, x: tl.tensor, weight: tl.tensor, scales_ptr: tl.tensor, ids_ptr: tl.tensor, seen_ptr: tl.tensor,
-    n_rows: tl.tensor, n_entries: tl.tensor, n_tiles: tl.tensor, n_blocks: tl.tensor, excluded: tl.tensor,
-    softcap: tl.tensor, width: tl.constexpr, capped: tl.constexpr, described: tl.constexpr, block_v: tl.constexpr,
-    block_r: tl.constexpr, block_k: tl.constexpr, warm: tl.constexpr, n_parts: tl.constexpr,
+    places_ptr: tl.tensor, logits_ptr: tl.tensor, logits_row: tl.tensor, n_rows: tl.tensor, n_entries: tl.tensor,
+    n_tiles: tl.tensor, n_blocks: tl.tensor, excluded: tl.tensor, softcap: tl.tensor, width: tl.constexpr,
+    capped: tl.constexpr, described: tl.constexpr, block_v: tl.constexpr, block_r: tl.constexpr, block_k: tl.constexpr,
+    warm: tl.constexpr, held: tl.constexpr, n_parts: tl.constexpr,
 ) -> None:  # fmt: skip
     """Of a block's logits: the first largest one's id [blocks, N]; that logit, the sum of exp(logit - it), and of that
-    times (logit - it); with `warm`, by parts, the sum of exp((logit - it) * scale)."""
+    times (logit - it); with `warm`, by parts, the sum of exp((logit - it) * scale). With `held` the logits of rows that
+    have a place are kept."""
     tile, block = place_tile(item, n_tiles, n_blocks, 16)
     row, entry = tile * block_r, block * block_v
     logits = _multiply(
@@ -421,6 +441,10 @@ def _see(
     )
     r, v = row + tl.arange(0, block_r), entry + tl.arange(0, block_v)
     logits = tl.where(((v < n_entries) & (v != excluded))[None, :], logits, HIDDEN)
+    if held:
+        place = tl.load(places_ptr + r, mask=r < n_rows, other=-1).to(tl.int64)
+        held_at = logits_ptr + place[:, None] * logits_row + v[None, :]
+        tl.store(held_at, logits, mask=(place >= 0)[:, None] & (v < n_entries)[None, :])
     most = tl.max(logits, 1)
     first = tl.min(tl.where(logits == most[:, None], v[None, :], n_entries), 1)
     below = logits - tl.maximum(most, LOWEST)[:, None]
@@ -441,38 +465,25 @@ def _see(
 @triton.jit(do_not_specialize=["n_rows", "n_tiles", "excluded"])
 def _seen_kernel(
     x: tl.tensor, weight: tl.tensor, scales_ptr: tl.tensor, ids_ptr: tl.tensor, seen_ptr: tl.tensor,
-    n_rows: tl.tensor, n_entries: tl.tensor, n_tiles: tl.tensor, n_blocks: tl.tensor, excluded: tl.tensor,
-    softcap: tl.tensor, width: tl.constexpr, capped: tl.constexpr, described: tl.constexpr, block_v: tl.constexpr,
-    block_r: tl.constexpr, block_k: tl.constexpr, warm: tl.constexpr, n_parts: tl.constexpr, flat: tl.constexpr,
+    places_ptr: tl.tensor, logits_ptr: tl.tensor, logits_row: tl.tensor, n_rows: tl.tensor, n_entries: tl.tensor,
+    n_tiles: tl.tensor, n_blocks: tl.tensor, excluded: tl.tensor, softcap: tl.tensor, width: tl.constexpr,
+    capped: tl.constexpr, described: tl.constexpr, block_v: tl.constexpr, block_r: tl.constexpr, block_k: tl.constexpr,
+    warm: tl.constexpr, held: tl.constexpr, n_parts: tl.constexpr, flat: tl.constexpr,
 ) -> None:  # fmt: skip
     """A program for each item, or with `flat` many in turn: it begins to load the next while it sums up the last."""
     if flat:
         for item in tl.range(tl.program_id(0), n_tiles * n_blocks, tl.num_programs(0), flatten=True):
             _see(
-                item, x, weight, scales_ptr, ids_ptr, seen_ptr, n_rows, n_entries, n_tiles, n_blocks, excluded, softcap,
-                width, capped, described, block_v, block_r, block_k, warm, n_parts,
+                item, x, weight, scales_ptr, ids_ptr, seen_ptr, places_ptr, logits_ptr, logits_row, n_rows, n_entries,
+                n_tiles, n_blocks, excluded, softcap, width, capped, described, block_v, block_r, block_k, warm, held,
+                n_parts,
             )  # fmt: skip
     else:
         _see(
-            tl.program_id(0), x, weight, scales_ptr, ids_ptr, seen_ptr, n_rows, n_entries, n_tiles, n_blocks, excluded,
-            softcap, width, capped, described, block_v, block_r, block_k, warm, n_parts,
+            tl.program_id(0), x, weight, scales_ptr, ids_ptr, seen_ptr, places_ptr, logits_ptr, logits_row, n_rows,
+            n_entries, n_tiles, n_blocks, excluded, softcap, width, capped, described, block_v, block_r, block_k, warm,
+            held, n_parts,
         )  # fmt: skip
-
-
-@triton.jit(do_not_specialize=["n_rows", "n_tiles"])
-def _logits_kernel(
-    x: tl.tensor, weight: tl.tensor, logits_ptr: tl.tensor, n_rows: tl.tensor, n_entries: tl.tensor,
-    n_tiles: tl.tensor, n_blocks: tl.tensor, softcap: tl.tensor, width: tl.constexpr, capped: tl.constexpr,
-    described: tl.constexpr, block_v: tl.constexpr, block_r: tl.constexpr, block_k: tl.constexpr,
-) -> None:  # fmt: skip
-    tile, block = place_tile(tl.program_id(0), n_tiles, n_blocks, 16)
-    row, entry = tile * block_r, block * block_v
-    logits = _multiply(
-        x, weight, row, entry, n_rows, n_entries, softcap, width, capped, described, block_r, block_v, block_k
-    )
-    r, v = row + tl.arange(0, block_r), entry + tl.arange(0, block_v)
-    at = logits_ptr + r.to(tl.int64)[:, None] * n_entries + v[None, :]
-    tl.store(at, logits, mask=(r < n_rows)[:, None] & (v < n_entries)[None, :])
 
 
 @triton.jit(do_not_specialize=["n_rows", "excluded"])

@@ -146,6 +146,9 @@ class Draws {
         bool warm;            // whether any is not
         Seen* seen;           // [chunks][n_rows]
         float *tops, *sums;   // [blocks][wide] of the rows with a scale: a logit, and the sum of 2^((logits - it) * scale)
+        const int32_t* places;  // [wide] of each row's logits among those that are kept, -1 for none
+        int n_entries;
+        float* kept;  // [places][n_entries], null where no row has any
     };
 
     static size_t room(int wide, int lanes) { return (size_t)wide * (2 * lanes + 2) * sizeof(float); }
@@ -163,6 +166,7 @@ class Draws {
 
     INLINE void add(const float* logits, int n, int first, int r) {
         float scaled[kBlock];
+        if (given_.kept && given_.places[r] >= 0) keep(logits, n, first, r);
         const Vec best = scale_logits(logits, n, given_.excluded - first, given_.softcap, scaled);
         float &top = tops_[r], *sums = sums_ + (ptrdiff_t)r * kLanes, *tilts = tilts_ + (ptrdiff_t)r * kLanes;
         Vec total = load(sums), tilt = load(tilts), own{};
@@ -185,6 +189,7 @@ class Draws {
     }
 
     INLINE void add_lanes(float* logits, int row, int n, int first, int r) {
+        if (given_.kept) keep_lanes(logits, row, n, first, r);
         const Vec top = load(tops_ + r);
         Vec best = top;
         IVec ids;
@@ -218,6 +223,24 @@ class Draws {
     }
 
   private:
+    INLINE void keep(const float* logits, int n, int first, int r) {
+        float made[kBlock];
+        for (int j = 0; j < kBlock; j += kLanes) store(made + j, capped(load(logits + j), given_.softcap));
+        std::memcpy(place(r) + first, made, n * sizeof(float));
+    }
+
+    INLINE void keep_lanes(const float* logits, int row, int n, int first, int r) {
+        float made[kBlock * kLanes];
+        for (int i = 0; i < n; ++i) store(made + i * kLanes, capped(load(logits + i * row), given_.softcap));
+        for (int lane = 0; lane < kLanes; ++lane) {
+            if (given_.places[r + lane] < 0) continue;
+            float* to = place(r + lane) + first;
+            for (int i = 0; i < n; ++i) to[i] = made[i * kLanes + lane];
+        }
+    }
+
+    float* place(int r) const { return given_.kept + (ptrdiff_t)given_.places[r] * given_.n_entries; }
+
     // At temperature 1 a block's sum, below the top so far, is there already.
     INLINE void add_warm(const float* scaled, Vec best, float top, Vec own, int block, int r) {
         const float scale = given_.scales[r];
@@ -248,30 +271,6 @@ class Draws {
     const int wide_, lanes_;
     float *sums_, *tilts_, *tops_;
     int32_t* ids_;
-};
-
-// Where a block of logits is not to be summed: they are written out, [n_rows][n_entries].
-class Written {
-  public:
-    struct Given {
-        float softcap;
-        int n_entries;
-        float* out;
-    };
-
-    static size_t room(int, int) { return 0; }
-    Written(const Given& given, int, int, Memory&) : given_(given) {}
-
-    INLINE void add(const float* logits, int n, int first, int r) {
-        float made[kBlock];
-        for (int j = 0; j < kBlock; j += kLanes) store(made + j, capped(load(logits + j), given_.softcap));
-        std::memcpy(given_.out + (ptrdiff_t)r * given_.n_entries + first, made, n * sizeof(float));
-    }
-
-    void finish(int, int) {}
-
-  private:
-    const Given given_;
 };
 
 // Entries [begin, end) of the vocabulary for all rows.
@@ -331,7 +330,7 @@ void walk(const Operands<E, S>& of, const typename State::Given& given, int n_th
         for (int c = 0; c < of.n_chunks(); ++c) {
             const int begin = c * kChunk, end = std::min(of.n_entries, begin + kChunk);
 #if defined(RAMET_AMX)
-            if constexpr (std::is_same<S, bf16>::value && !std::is_same<State, Written>::value)
+            if constexpr (std::is_same<S, bf16>::value)
                 if (of.by_units) {
                     multiply_chunk<State>(of, given, begin, end, own);
                     continue;
@@ -462,17 +461,21 @@ Drawn draw(const S* row, const S* weight, int width, int n_entries, int excluded
 
 template <class E, class S>
 void sample(const S* hidden, const S* weight, int n_rows, int width, int n_entries, float softcap, int excluded,
-            const float* scales, const float* uniforms, int64_t* tokens, float* logprobs, float* entropy, int n_threads) {
+            const float* scales, const float* uniforms, const int32_t* places, float* kept, int64_t* tokens,
+            float* logprobs, float* entropy, int n_threads) {
     static thread_local Memory shared;
     const int n_chunks = divide_up(n_entries, kChunk), n_blocks = divide_up(n_entries, kBlock);
     const bool warm = std::any_of(scales, scales + n_rows, [](float scale) { return scale > 0; });
     const size_t wide = round_up(n_rows, kLanes), n_seen = (size_t)n_chunks * n_rows, n_sums = warm ? n_blocks * wide : 0;
     const auto of = packed<E, S>(hidden, weight, n_rows, width, n_entries, true,
-                                 n_seen * sizeof(Seen) + (2 * n_sums + wide) * sizeof(float), shared);
+                                 n_seen * sizeof(Seen) + (2 * n_sums + 2 * wide) * sizeof(float), shared);
     Seen* seen = shared.take<Seen>(n_seen);
     float *tops = shared.take<float>(n_sums), *sums = shared.take<float>(n_sums), *wide_scales = shared.take<float>(wide);
     std::fill(std::copy(scales, scales + n_rows, wide_scales), wide_scales + wide, 0.0f);
-    walk<Draws>(of, Draws::Given{softcap, excluded, wide_scales, warm, seen, tops, sums}, n_threads);
+    int32_t* wide_places = shared.take<int32_t>(wide);
+    std::fill(std::copy(places, places + n_rows, wide_places), wide_places + wide, -1);
+    const Draws::Given given{softcap, excluded, wide_scales, warm, seen, tops, sums, wide_places, n_entries, kept};
+    walk<Draws>(of, given, n_threads);
 #pragma omp parallel for num_threads(n_threads) schedule(dynamic, 4) if (n_threads > 1 && warm)
     for (int r = 0; r < n_rows; ++r) {
         const Whole whole(seen + r, n_chunks, n_rows);
@@ -487,14 +490,6 @@ void sample(const S* hidden, const S* weight, int n_rows, int width, int n_entri
         logprobs[r] = (float)((found.logit - whole.top - log_sum) * 0.69314718055994531);
         entropy[r] = (float)((log_sum - whole.tilt / whole.sum) * 0.69314718055994531);
     }
-}
-
-template <class E, class S>
-void logits(const S* hidden, const S* weight, int n_rows, int width, int n_entries, float softcap, float* out,
-            int n_threads) {
-    static thread_local Memory shared;
-    const auto of = packed<E, S>(hidden, weight, n_rows, width, n_entries, false, 0, shared);
-    walk<Written>(of, Written::Given{softcap, n_entries, out}, n_threads);
 }
 
 template <class S>
@@ -524,22 +519,14 @@ void ramet_logsumexp(const void* hidden, const void* weight, int32_t n_rows, int
 }
 
 void ramet_sample(const void* hidden, const void* weight, int32_t n_rows, int32_t width, int32_t n_entries, float softcap,
-                  int32_t excluded, const float* scales, const float* uniforms, int64_t* tokens, float* logprobs,
-                  float* entropy, int32_t is_bf16, int32_t n_threads) {
+                  int32_t excluded, const float* scales, const float* uniforms, const int32_t* places, float* kept,
+                  int64_t* tokens, float* logprobs, float* entropy, int32_t is_bf16, int32_t n_threads) {
     if (is_bf16)
         sample<Bf16, bf16>((const bf16*)hidden, (const bf16*)weight, n_rows, width, n_entries, softcap, excluded, scales,
-                           uniforms, tokens, logprobs, entropy, n_threads);
+                           uniforms, places, kept, tokens, logprobs, entropy, n_threads);
     else
         sample<F32, float>((const float*)hidden, (const float*)weight, n_rows, width, n_entries, softcap, excluded, scales,
-                           uniforms, tokens, logprobs, entropy, n_threads);
-}
-
-void ramet_logits(const void* hidden, const void* weight, int32_t n_rows, int32_t width, int32_t n_entries, float softcap,
-                  float* out, int32_t is_bf16, int32_t n_threads) {
-    if (is_bf16)
-        logits<Bf16, bf16>((const bf16*)hidden, (const bf16*)weight, n_rows, width, n_entries, softcap, out, n_threads);
-    else
-        logits<F32, float>((const float*)hidden, (const float*)weight, n_rows, width, n_entries, softcap, out, n_threads);
+                           uniforms, places, kept, tokens, logprobs, entropy, n_threads);
 }
 
 void ramet_columns(const void* hidden, const void* weight, int32_t width, const int32_t* rows, const int32_t* entries,

@@ -37,7 +37,7 @@ class Library:
             functions.ramet_isa.restype = ctypes.c_char_p
             for name in (
                 "attention", "rms_norm", "expert_norms", "join", "rotate", "gated", "sigmoid_mul", "logsumexp",
-                "sample", "logits", "columns", "route", "route_grouped", "experts_sizes", "experts_pack", "experts",
+                "sample", "cut", "columns", "route", "route_grouped", "experts_sizes", "experts_pack", "experts",
                 "linear_size", "linear_pack", "linear",
             ):  # fmt: skip
                 getattr(functions, f"ramet_{name}").restype = None
