@@ -37,16 +37,15 @@ from training.vocabulary import END, MASK, START, STOP, SYSTEMS, id_of
 
 BLOCK = 32
 SHARES = {
-    "arithmetic": 0.21, "extraction": 0.21, "rewriting": 0.16, "tickets": 0.13, "decisions": 0.23, "letters": 0.06,
+    "arithmetic": 0.18, "extraction": 0.2, "rewriting": 0.14, "tickets": 0.12, "decisions": 0.3, "letters": 0.06,
 }  # fmt: skip
 # Of blocks that are not whole. Texts are learnt soon there, and letters late.
 EARLY = {
-    "arithmetic": 0.14, "extraction": 0.16, "rewriting": 0.12, "tickets": 0.1, "decisions": 0.28, "letters": 0.2,
+    "arithmetic": 0.12, "extraction": 0.15, "rewriting": 0.1, "tickets": 0.08, "decisions": 0.28, "letters": 0.27,
 }  # fmt: skip
 TASK_NAMES = tuple(SHARES)
 _MAKERS: Mapping[str, Make] = {**TASKS, "letters": drills.make}
 _CHUNK = 256  # examples that are encoded in one call
-_SHORT = 4.0  # what a row of a short reply weighs, at least
 _BEHIND = 9  # the stage of masks that a chunk does not reach
 
 
@@ -63,6 +62,11 @@ class Document:
     @property
     def n_clean(self) -> int:
         return len(self.tokens)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether its reply is no longer than a fourth of a block."""
+        return self.n_told - self.n_prompt <= BLOCK // 4
 
     @property
     def first(self) -> int:
@@ -164,9 +168,8 @@ class Packer:
         tokens, positions, documents, copies, prompts, ends, sizes, tasks = (
             np.stack(each) for each in zip(*rows, strict=True)
         )
-        heavy = _weights(positions, prompts, ends)
-        noisy, stages, masked = self._noise(tokens, positions, copies, prompts, sizes, heavy >= _SHORT)
-        learn, weights = _chosen(heavy * masked, self._sizes.n_learn)
+        noisy, stages, masked = self._noise(tokens, positions, copies, prompts, sizes, ends - prompts <= BLOCK // 4)
+        learn, weights = _chosen(_weights(positions, prompts, ends) * masked, self._sizes.n_learn)
         said = np.where(positions < ends, tasks, -1)
         return Packs(
             tokens=noisy, positions=positions, blocks=positions // sizes, documents=documents, copies=copies,
@@ -180,7 +183,7 @@ class Packer:
         left, parts = self._sizes.n_tokens, list[tuple[Any, ...]]()
         for number, (document, size) in enumerate(self._fitting()):
             n, first = document.n_clean, document.first
-            n_copies = 2 if size > 1 and left >= 3 * n - 2 * first else 1
+            n_copies = _copies(document, size, left)
             at = np.concatenate([np.arange(n), *[np.arange(first, n)] * n_copies])
             copies = np.repeat(np.arange(n_copies + 1), [n, *[n - first] * n_copies])
             same = (number, document.n_prompt, document.n_told, size, document.task)
@@ -272,11 +275,15 @@ def _chosen(weights: Any, most: int) -> tuple[Any, Any]:
     return order, np.take_along_axis(weights, order, 1)
 
 
+def _copies(document: Document, size: int, left: int) -> int:
+    """How many noisy ones a document has where so many tokens are left: two if they fit and are unlike."""
+    both = 3 * document.n_clean - 2 * document.first
+    return 2 if size > 1 and not document.is_short and both <= left else 1
+
+
 def _need(document: Document, size: int, left: int) -> int:
-    """Tokens that a document takes where so many are left: with two noisy copies if they fit and are unlike."""
-    n_noisy = document.n_clean - document.first
-    both = document.n_clean + 2 * n_noisy
-    return both if size > 1 and both <= left else document.n_clean + n_noisy
+    """Tokens that a document takes where so many are left."""
+    return document.n_clean + _copies(document, size, left) * (document.n_clean - document.first)
 
 
 class Feed:

@@ -32,8 +32,8 @@ _KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 # How far training is, and by then the chances of the kinds of blocks: single rows, some rows, whole ones. Between two
 # of these the chances lie between theirs.
 _COURSE = (
-    (0.0, (1.0, 0.0, 0.0)), (0.2, (1.0, 0.0, 0.0)), (0.25, (0.4, 0.6, 0.0)), (0.35, (0.2, 0.8, 0.0)),
-    (0.45, (0.1, 0.2, 0.7)), (0.6, (0.04, 0.06, 0.9)), (1.0, (0.0, 0.0, 1.0)),
+    (0.0, (1.0, 0.0, 0.0)), (0.25, (1.0, 0.0, 0.0)), (0.3, (0.4, 0.6, 0.0)), (0.38, (0.2, 0.8, 0.0)),
+    (0.48, (0.15, 0.15, 0.7)), (0.65, (0.05, 0.05, 0.9)), (1.0, (0.0, 0.0, 1.0)),
 )  # fmt: skip
 
 
