@@ -105,9 +105,13 @@ def test_drills_are_right(seed: int) -> None:
             assert len(told) == len(said.split("\n"))
             assert {options[letter] for letter in told} <= TOPIC_NAMES
         elif "these letters" in words:
-            assert told == [options[letter] for letter in said.split("\n")]
+            assert told == [f"- {options[letter]}" for letter in said.split("\n")]
         else:
-            assert [options[letter] for letter in told] == said.split(", ")
+            names = said.removeprefix("It is ").removeprefix("These are ").removesuffix(".").split(", ")
+            if "each and its letter" in words:
+                assert told[::2] == [f"- {name}" for name in names]
+                told = told[1::2]
+            assert [options[letter] for letter in told] == names
             n_single += prompt.CLOSINGS["choice"] in words
     assert n_single > 20
 

@@ -55,18 +55,21 @@ def _fitting(rng: random.Random) -> tuple[str, str]:
 
 
 def _letters(rng: random.Random, criteria: dict[str, Text | None], asked: list[int]) -> tuple[str, str]:
-    """A letter a line. The words stand before the listing, as what is decided about does; one is asked for as decisions
-    ask."""
+    """A letter a line, or below each word its letter. The words stand before the listing, as what is decided about
+    does; one is asked for as decisions ask."""
     names = list(criteria)
-    said = ", ".join(names[at] for at in asked)
-    answer = "\n".join(ascii_uppercase[at] for at in asked)
+    said, each = ", ".join(names[at] for at in asked), [(names[at], ascii_uppercase[at]) for at in asked]
     if len(asked) == 1:
         which = rng.choice(("Which option is it?", "Which option is the same?", "Which option is in the text?", None))
         question = Choice(type="choice", instructions=which, criteria=criteria)
         words = prompt.alone(question, _listing(prompt.instructions(question), criteria))
-        return f"{said}\n\n{prompt.QUESTION} {words}", answer
+        return f"It is {said}.\n\n{prompt.QUESTION} {words}", each[0][1]
     words = _listing("Which options are these?", criteria)
-    return f"{said}\n\n{prompt.QUESTION} {words}\nAnswer with their letters only.", answer
+    if rng.random() < 0.4:
+        how, answer = "Answer with their letters only.", "\n".join(letter for _, letter in each)
+    else:
+        how, answer = "Answer with each and its letter.", "\n".join(f"{_item(name)}\n{letter}" for name, letter in each)
+    return f"These are {said}.\n\n{prompt.QUESTION} {words}\n{how}", answer
 
 
 def _texts(criteria: dict[str, Text | None], asked: list[int]) -> tuple[str, str]:
@@ -74,7 +77,12 @@ def _texts(criteria: dict[str, Text | None], asked: list[int]) -> tuple[str, str
     names = list(criteria)
     said = "\n".join(ascii_uppercase[at] for at in asked)
     words = _listing("Which options have these letters?", criteria)
-    return f"{said}\n\n{prompt.QUESTION} {words}", "\n".join(names[at] for at in asked)
+    return f"{said}\n\n{prompt.QUESTION} {words}", "\n".join(_item(names[at]) for at in asked)
+
+
+def _item(name: str) -> str:
+    """A name with a space before it, as in a listing: elsewhere its tokens may be others."""
+    return f"- {name}"
 
 
 def _listing(asked: str, criteria: dict[str, Text | None]) -> str:
