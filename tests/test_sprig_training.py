@@ -99,7 +99,7 @@ def test_drills_are_right(seed: int) -> None:
     n_single = 0
     for each in islice(examples(drills.make, seed, held_out=False), 300):
         said, words = each.prompt.split("\n\nQuestion: ")
-        options = dict(re.findall(r"^([A-J]): (.*?)(?: - .*)?$", words, re.MULTILINE))
+        options = dict(re.findall(r"^([A-Z]): (.*?)(?: - .*)?$", words, re.MULTILINE))
         told = each.answer.split("\n")
         if "fit these" in words:
             assert len(told) == len(said.split("\n"))
