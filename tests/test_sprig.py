@@ -79,7 +79,7 @@ def test_replies_are_right(engine: Engine, tasks: dict[str, list[Example]]) -> N
 @pytest.mark.parametrize(("kind", "least"), [("score", 0.95), ("noul", 0.75)])
 def test_decisions_are_right(engine: Engine, kind: str, least: float) -> None:
     """Levels and yes or no. Letters of a choice it has not learnt to find, which its README says."""
-    drawn = islice(examples(TASKS["decisions"], SEED, held_out=True), 150)
+    drawn = islice(examples(TASKS["decisions"], SEED, held_out=True), 240)
     asked = [example for example in drawn if example.question is not None and example.question.type == kind]
     assert len(asked) >= 30
     with ThreadPoolExecutor(len(asked)) as pool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import cycle, islice
 from pathlib import Path
+from string import ascii_uppercase
 
 import numpy as np
 import pytest
@@ -15,15 +17,20 @@ from tokenizers import Tokenizer
 
 from ramet.bench.tasks.all import TASKS
 from ramet.bench.tasks.example import examples
+from ramet.bench.tasks.tickets import TOPICS
+from ramet.decide import prompt
 from ramet.engine import Engine
-from training.data import BLOCK, Document, Packer, Packs, Sizes, rendered
-from training.decode import decode
+from ramet.request import Choice, ChoiceAnswer
+from training import drills
+from training.data import BLOCK, TASK_NAMES, Document, Packer, Packs, Sizes, rendered
+from training.decode import at_first_mask, decode
 from training.model import Model, Shape, seen
 from training.muon import orthogonal
 from training.run import chances, save
-from training.score import held_out, ids_of
+from training.score import decided, held_out, ids_of
 from training.vocabulary import END, MASK, STOP, id_of, train_tokenizer
 
+TOPIC_NAMES = {name for topic in TOPICS for name in (topic.name, *topic.others)}
 SHAPE = Shape(
     1024, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
     head_dim=32,
@@ -57,9 +64,85 @@ def test_only_replies_in_noisy_copies_are_masked(tokenizer: Tokenizer, packs: Pa
     assert (packs.copies[masked] > 0).all()
     rows = np.take_along_axis(masked, packs.rows.astype(int), 1)
     assert (rows == (packs.weights > 0)).all()
-    assert packs.weights.sum() == masked.sum(), "every mask learns where there is room"
+    assert (packs.weights > 0).sum() == masked.sum(), "every mask learns where there is room"
     start = id_of(tokenizer, END)
     assert ((packs.targets == start) & (packs.weights > 0)).any(), "what stands behind the end is learnt"
+
+
+def test_a_short_reply_weighs_as_much_as_a_block(tokenizer: Tokenizer, packs: Packs) -> None:
+    """A label and what ends it, of whole blocks where both are masked."""
+    at = np.nonzero((packs.tasks == TASK_NAMES.index("decisions")) & (packs.weights > 0))
+    assert (packs.weights[at] == BLOCK / 2).all()
+    assert packs.weights[packs.weights > 0].min() == 1
+    behind = (packs.targets == id_of(tokenizer, END)) & (packs.weights > 0)
+    assert (packs.tasks[behind] == -1).all()
+    assert (packs.weights[behind] == 1).all()
+
+
+def test_labels_learn_where_there_is_no_room_for_all(tokenizer: Tokenizer) -> None:
+    packs = Packer(tokenizer, Sizes(12, 768, 60, (1,)), 4).packs()
+    assert (packs.weights > 0).all()
+    assert (np.diff(packs.weights, axis=1) <= 0).all(), "the heaviest come first"
+    assert packs.weights.max() == BLOCK / 2
+
+
+def test_labels_are_mostly_read_from_masks_alone(tokenizer: Tokenizer) -> None:
+    packs = Packer(tokenizer, Sizes(48, 512, 400, shares={"decisions": 1.0}), 3).packs()
+    noisy = packs.tokens.reshape(-1, BLOCK)[(packs.copies > 0).reshape(-1, BLOCK)[:, 0]]
+    masks = noisy == id_of(tokenizer, MASK)
+    runs = (np.diff(masks.astype(int), axis=1) != 0).sum(1)
+    assert ((runs == 1) & masks[:, -1]).mean() > 0.6
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_drills_are_right(seed: int) -> None:
+    n_single = 0
+    for each in islice(examples(drills.make, seed, held_out=False), 300):
+        said, words = each.prompt.split("\n\nQuestion: ")
+        options = dict(re.findall(r"^([A-Z]): (.*?)(?: - .*)?$", words, re.MULTILINE))
+        told = each.answer.split("\n")
+        if "fit these" in words:
+            assert len(told) == len(said.split("\n"))
+            assert {options[letter] for letter in told} <= TOPIC_NAMES
+        elif "these letters" in words:
+            assert told == [f"- {options[letter]}" for letter in said.split("\n")]
+        else:
+            names = said.removeprefix("It is ").removeprefix("These are ").removesuffix(".").split(", ")
+            if "each and its letter" in words:
+                assert told[::2] == [f"- {name}" for name in names]
+                told = told[1::2]
+            assert [options[letter] for letter in told] == names
+            n_single += prompt.CLOSINGS["choice"] in words
+    assert n_single > 20
+
+
+def test_decisions_are_read_as_decide_reads_them(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    model = Model(SHAPE)
+    with torch.no_grad():
+        model.embed_tokens.weight *= 8  # so that the options are not all about as likely
+    save(tmp_path, model, tokenizer)
+    asked = [each for each in held_out(40)["decisions"] if isinstance(each.question, Choice)]
+    prompts = [tokenizer.encode(rendered(example.prompt)).ids for example in asked]
+    logits = at_first_mask(Model.load(tmp_path), prompts, ids_of(tokenizer))
+    with Engine.load(tmp_path, device="cpu", cache_bytes=1 << 24) as engine:
+        for example, row in zip(asked, logits, strict=True):
+            assert example.question is not None
+            answer = engine.decide(state=example.state, questions={"q": example.question}).answers["q"]
+            assert isinstance(answer, ChoiceAnswer)
+            labels = [id_of(tokenizer, letter) for letter in ascii_uppercase[: len(answer.probabilities)]]
+            found = torch.tensor(list(answer.probabilities.values()))
+            assert found.max() - found.min() > 0.02
+            torch.testing.assert_close(found, row[labels].softmax(0), atol=0.03, rtol=0)
+
+
+def test_decisions_are_counted_by_kind(tokenizer: Tokenizer) -> None:
+    torch.manual_seed(4)
+    asked = held_out(60)["decisions"]
+    found = decided(Model(SHAPE), tokenizer, asked)
+    assert {"noul", "score", "choice of 2", "choice of 4"} <= set(found)
+    assert sum(each["n"] for each in found.values()) == 60
+    assert all(0 <= each["right"] <= each["n"] for each in found.values())
 
 
 def test_a_noisy_copy_is_the_clean_one_but_for_its_masks(packs: Packs, tokenizer: Tokenizer) -> None:
@@ -185,7 +268,7 @@ def test_prompts_are_those_of_the_template(tokenizer: Tokenizer, tmp_path: Path)
 @pytest.mark.slow
 def test_a_few_prompts_are_learnt_by_heart(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     from training.muon import Muon
-    from training.run import _loss, _sent
+    from training.run import _forward, _mean, _sent
 
     few = [example for name in ("extraction", "decisions") for example in islice(
         examples(TASKS[name], 3, held_out=False), 2)]  # fmt: skip
@@ -193,7 +276,7 @@ def test_a_few_prompts_are_learnt_by_heart(tokenizer: Tokenizer, monkeypatch: py
     documents = []
     for example, ids in zip(few, prompts, strict=True):
         told = [*ids, *tokenizer.encode(example.answer).ids, id_of(tokenizer, STOP)]
-        documents.append(Document(np.array(told + [0] * (-len(told) % BLOCK), np.int32), len(ids)))
+        documents.append(Document(np.array(told + [0] * (-len(told) % BLOCK), np.int32), len(ids), len(told)))
     monkeypatch.setattr("training.data.Source.__iter__", lambda _: cycle(documents))
     torch.manual_seed(0)
     model, packer = Model(SHAPE), Packer(tokenizer, Sizes(2, 512, 200), 0)
@@ -202,9 +285,7 @@ def test_a_few_prompts_are_learnt_by_heart(tokenizer: Tokenizer, monkeypatch: py
     for n in range(260):
         muon.rate = 0.02 * min(1, (260 - n) / 130)
         on = _sent(packer.packs(), torch.device("cpu"))
-        hidden = model(on.tokens, on.positions, seen(on.documents, on.copies, on.blocks, on.stages))
-        read = hidden.gather(1, on.rows.long()[..., None].expand(-1, -1, hidden.shape[2]))
-        loss = _loss(read, model.embed_tokens.weight, on.targets.long(), on.weights)
+        loss = _mean(_forward(model, on), on.weights)
         model.zero_grad()
         loss.backward()
         muon.step()

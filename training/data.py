@@ -9,6 +9,9 @@ stages are alike, which is the plain way.
 
 Blocks of 32 masks teach little about how to look things up in a prompt, until that is known. So training begins with
 smaller ones: with blocks of one row each mask has everything before it to go by, as in next-token learning.
+
+A decision's reply is a label and no more, one row among hundreds. So a reply weighs as much as a block of rows would,
+if it is shorter, and most of its noisy copies are masks alone, which is what decisions are read from.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ import itertools
 import multiprocessing
 import os
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from queue import Full
 from typing import Any
 
@@ -27,26 +30,43 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from ramet.bench.tasks.all import TASKS
-from ramet.bench.tasks.example import Example, examples
+from ramet.bench.tasks.example import Example, Make, examples
 from ramet.tree import IntArray
+from training import drills
 from training.vocabulary import END, MASK, START, STOP, SYSTEMS, id_of
 
 BLOCK = 32
-SHARES = {"arithmetic": 0.28, "extraction": 0.2, "rewriting": 0.24, "tickets": 0.15, "decisions": 0.13}
+SHARES = {
+    "arithmetic": 0.18, "extraction": 0.2, "rewriting": 0.14, "tickets": 0.12, "decisions": 0.3, "letters": 0.06,
+}  # fmt: skip
+# Of blocks that are not whole. Texts are learnt soon there, and letters late.
+EARLY = {
+    "arithmetic": 0.12, "extraction": 0.15, "rewriting": 0.1, "tickets": 0.08, "decisions": 0.28, "letters": 0.27,
+}  # fmt: skip
+TASK_NAMES = tuple(SHARES)
+_MAKERS: Mapping[str, Make] = {**TASKS, "letters": drills.make}
 _CHUNK = 256  # examples that are encoded in one call
 _BEHIND = 9  # the stage of masks that a chunk does not reach
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A conversation's ids, padded to whole blocks; its last reply begins at n_prompt and ends before n_told."""
+    """A conversation's ids, padded to whole blocks; its last reply begins at n_prompt and ends before n_told. task: its
+    number in TASK_NAMES."""
 
     tokens: IntArray
     n_prompt: int
+    n_told: int
+    task: int = 0
 
     @property
     def n_clean(self) -> int:
         return len(self.tokens)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether its reply is no longer than a fourth of a block."""
+        return self.n_told - self.n_prompt <= BLOCK // 4
 
     @property
     def first(self) -> int:
@@ -58,6 +78,7 @@ class Document:
 class Packs:
     """N rows of T tokens: [N, T] each, and [N, R] of the rows that learn. copies: 0 is clean. documents: -1 is padding.
     blocks: number of the block that a position lies in. rows: places in T. weights: 0 where there is nothing to learn.
+    tasks: numbers in TASK_NAMES of what is said in a reply, without what stands behind its end, which is -1.
     """
 
     tokens: Any
@@ -69,57 +90,59 @@ class Packs:
     rows: Any
     targets: Any
     weights: Any
+    tasks: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """Of packs: so many rows of so many tokens, of which so many learn. blocks: sizes of a document's blocks, each as
-    likely as it is named often. tasks: those that documents are drawn from."""
+    likely as it is named often. shares: chances of the tasks that documents are drawn from."""
 
     n_rows: int
     n_tokens: int
     n_learn: int
     blocks: tuple[int, ...] = (BLOCK,)
-    tasks: tuple[str, ...] = tuple(SHARES)
+    shares: Mapping[str, float] = field(default_factory=lambda: SHARES)
 
 
 class Source:
     """Documents without an end, of tasks by their shares."""
 
-    def __init__(self, tokenizer: Tokenizer, seed: int, max_tokens: int, tasks: Sequence[str] = tuple(SHARES)) -> None:
-        self._tokenizer, self._max_tokens = tokenizer, max_tokens
+    def __init__(self, tokenizer: Tokenizer, seed: int, max_tokens: int, shares: Mapping[str, float] = SHARES) -> None:
+        self._tokenizer, self._max_tokens, self._shares = tokenizer, max_tokens, shares
         self._rng = random.Random(f"{seed} documents")  # noqa: S311
         self._tasks = {
             name: examples(make, self._rng.getrandbits(48), held_out=False)
-            for name, make in TASKS.items()
-            if name in tasks
+            for name, make in _MAKERS.items()
+            if name in shares
         }
         self._end, self._stop = id_of(tokenizer, END), id_of(tokenizer, STOP)
 
     def __iter__(self) -> Iterator[Document]:
         while True:
             drawn = [self._drawn() for _ in range(_CHUNK)]
-            prompts = self._tokenizer.encode_batch_fast([prompt for prompt, _ in drawn], add_special_tokens=False)
-            replies = self._tokenizer.encode_batch_fast([reply for _, reply in drawn], add_special_tokens=False)
-            for prompt, reply in zip(prompts, replies, strict=True):
-                document = self._document(prompt.ids, reply.ids)
+            prompts = self._tokenizer.encode_batch_fast([prompt for prompt, _, _ in drawn], add_special_tokens=False)
+            replies = self._tokenizer.encode_batch_fast([reply for _, reply, _ in drawn], add_special_tokens=False)
+            for prompt, reply, (_, _, task) in zip(prompts, replies, drawn, strict=True):
+                document = self._document(prompt.ids, reply.ids, task)
                 if document.n_clean + document.n_clean - document.first <= self._max_tokens:
                     yield document
 
-    def _drawn(self) -> tuple[str, str]:
-        """At times with a system's message, or behind another question and its answer."""
+    def _drawn(self) -> tuple[str, str, int]:
+        """A prompt, its reply, and the task's number. At times with a system's message, or behind another question and
+        its answer."""
         example = self._example()
         turns = [(other.prompt, other.answer) for other in [self._example()] if self._rng.random() < 0.04]
         system = self._rng.choice(SYSTEMS) if self._rng.random() < 0.1 else ""
-        return rendered(example.prompt, turns, system), example.answer
+        return rendered(example.prompt, turns, system), example.answer, TASK_NAMES.index(example.task)
 
     def _example(self) -> Example:
-        (name,) = self._rng.choices(list(self._tasks), [SHARES[name] for name in self._tasks])
+        (name,) = self._rng.choices(list(self._tasks), [self._shares[name] for name in self._tasks])
         return next(self._tasks[name])
 
-    def _document(self, prompt: Sequence[int], reply: Sequence[int]) -> Document:
+    def _document(self, prompt: Sequence[int], reply: Sequence[int], task: int) -> Document:
         told = [*prompt, *reply, self._stop]
-        return Document(np.array(told + [self._end] * (-len(told) % BLOCK), np.int32), len(prompt))
+        return Document(np.array(told + [self._end] * (-len(told) % BLOCK), np.int32), len(prompt), len(told), task)
 
 
 def rendered(content: str, turns: Sequence[tuple[str, str]] = (), system: str = "") -> str:
@@ -136,34 +159,38 @@ class Packer:
 
     def __init__(self, tokenizer: Tokenizer, sizes: Sizes, seed: int) -> None:
         self._sizes, self._noise = sizes, Noise(id_of(tokenizer, MASK), seed)
-        self._documents = iter(Source(tokenizer, seed, sizes.n_tokens, sizes.tasks))
+        self._documents = iter(Source(tokenizer, seed, sizes.n_tokens, sizes.shares))
         self._rng = random.Random(f"{seed} blocks")  # noqa: S311
         self._waiting: list[tuple[Document, int]] = []
 
     def packs(self) -> Packs:
         rows = [self._row() for _ in range(self._sizes.n_rows)]
-        tokens, positions, documents, copies, prompts, sizes = (np.stack(each) for each in zip(*rows, strict=True))
-        noisy, stages, masked = self._noise(tokens, positions, copies, prompts, sizes)
-        learn, weights = _chosen(masked, self._sizes.n_learn)
+        tokens, positions, documents, copies, prompts, ends, sizes, tasks = (
+            np.stack(each) for each in zip(*rows, strict=True)
+        )
+        noisy, stages, masked = self._noise(tokens, positions, copies, prompts, sizes, ends - prompts <= BLOCK // 4)
+        learn, weights = _chosen(_weights(positions, prompts, ends) * masked, self._sizes.n_learn)
+        said = np.where(positions < ends, tasks, -1)
         return Packs(
             tokens=noisy, positions=positions, blocks=positions // sizes, documents=documents, copies=copies,
             stages=stages, rows=learn.astype(np.int16), targets=np.take_along_axis(tokens, learn, 1), weights=weights,
+            tasks=np.take_along_axis(said, learn, 1),
         )  # fmt: skip
 
     def _row(self) -> list[Any]:
-        """[T] each: tokens, positions, documents, copies, how many tokens the document's prompt has, and the size of
-        its blocks."""
+        """[T] each: tokens, positions, documents, copies; of the document where its reply begins and ends, the size of
+        its blocks, and its task."""
         left, parts = self._sizes.n_tokens, list[tuple[Any, ...]]()
         for number, (document, size) in enumerate(self._fitting()):
             n, first = document.n_clean, document.first
-            n_copies = 2 if size > 1 and left >= 3 * n - 2 * first else 1
+            n_copies = _copies(document, size, left)
             at = np.concatenate([np.arange(n), *[np.arange(first, n)] * n_copies])
             copies = np.repeat(np.arange(n_copies + 1), [n, *[n - first] * n_copies])
-            same = (np.full(len(at), value) for value in (number, document.n_prompt, size))
-            whose, prompts, sizes = same
-            parts.append((document.tokens[at], at, whose, copies, prompts, sizes))
+            same = (number, document.n_prompt, document.n_told, size, document.task)
+            whose, *rest = (np.full(len(at), value) for value in same)
+            parts.append((document.tokens[at], at, whose, copies, *rest))
             left -= len(at)
-        parts.append(tuple(np.full(left, value) for value in (0, 0, -1, 0, 0, 1)))
+        parts.append(tuple(np.full(left, value) for value in (0, 0, -1, 0, 0, 0, 1, -1)))
         return [np.concatenate(each).astype(np.int16) for each in zip(*parts, strict=True)]
 
     def _fitting(self) -> list[tuple[Document, int]]:
@@ -188,12 +215,15 @@ class Noise:
     def __init__(self, mask: int, seed: int) -> None:
         self._mask, self._rng = mask, np.random.default_rng(seed)
 
-    def __call__(self, tokens: Any, positions: Any, copies: Any, prompts: Any, sizes: Any) -> tuple[Any, Any, Any]:
-        """Tokens with masks, stages, and what is masked; [N, T] each."""
+    def __call__(
+        self, tokens: Any, positions: Any, copies: Any, prompts: Any, sizes: Any, short: Any
+    ) -> tuple[Any, Any, Any]:
+        """Tokens with masks, stages, and what is masked; [N, T] each. short: which rows are of short replies."""
         shape, blocks = tokens.shape, (-1, BLOCK)
         said, noisy = (positions >= prompts).reshape(blocks), (copies > 0).reshape(blocks)
         size = sizes.reshape(blocks)[:, :1]
-        masked = np.where(size == BLOCK, self._masked(said), self._few(size)) & said & noisy
+        whole = self._masked(said, short.reshape(blocks).any(1, keepdims=True))
+        masked = np.where(size == BLOCK, whole, self._few(size)) & said & noisy
         stages = np.where(said & (size == BLOCK), self._stages(masked), 0)
         given = np.where(masked, self._mask, tokens.reshape(blocks))
         return given.astype(np.int16).reshape(shape), stages.astype(np.int16).reshape(shape), masked.reshape(shape)
@@ -205,16 +235,16 @@ class Noise:
         share = np.take_along_axis(np.maximum(rng.random((n, BLOCK)), 0.2), number, 1)
         return rng.random((n, BLOCK)) < np.where(size == 1, 1, share)
 
-    def _masked(self, said: Any) -> Any:
-        """Of a block of a reply: all; any; or few on the left and most on the right, as they come to be when a reply is
-        written."""
+    def _masked(self, said: Any, short: Any) -> Any:
+        """Of a block of a reply: all, which is the most frequent where it is short; any; or few on the left and most on
+        the right, as they come to be when a reply is written."""
         rng, n = self._rng, len(said)
-        kind, share = rng.random((n, 1)), rng.random((n, 1))
+        kind, share, whole = rng.random((n, 1)), rng.random((n, 1)), rng.random((n, 1))
         begin = BLOCK - said.sum(1, keepdims=True)
         cut = begin + rng.random((n, 1)) * (BLOCK - begin)
         left = rng.choice((0.0, 0.0, 0.2), (n, 1))
         shares = np.where(np.arange(BLOCK) < cut, left, rng.uniform(0.4, 1, (n, 1)))
-        chance = np.where(kind < 0.2, 1.0, np.where(kind < 0.6, shares, share))
+        chance = np.where(whole < np.where(short, 0.7, 0.2), 1.0, np.where(kind < 0.5, shares, share))
         masked = rng.random(said.shape) < chance
         np.put_along_axis(masked, (begin + rng.random((n, 1)) * (BLOCK - begin)).astype(int) % BLOCK, True, 1)
         return masked
@@ -232,17 +262,28 @@ class Noise:
         return np.where(rng.random((n, 1)) < 0.5, 0, stages)
 
 
-def _chosen(masked: Any, most: int) -> tuple[Any, Any]:
-    """Places of masked rows [N, most], the first where a row has more of them, and which of these places are real."""
-    order = np.argsort(~masked, axis=1, kind="stable")[:, :most]
-    return order, np.take_along_axis(masked, order, 1).astype(np.float32)
+def _weights(positions: Any, prompts: Any, ends: Any) -> Any:
+    """What each row weighs where it learns: those of a reply of less than a block together as much as a block."""
+    told = (positions >= prompts) & (positions < ends)
+    return np.where(told, np.maximum(1, BLOCK / np.maximum(ends - prompts, 1)), 1).astype(np.float32)
+
+
+def _chosen(weights: Any, most: int) -> tuple[Any, Any]:
+    """Places of rows that weigh anything [N, most], the heaviest and then the first where a row has more of them, and
+    their weights."""
+    order = np.argsort(-weights, axis=1, kind="stable")[:, :most]
+    return order, np.take_along_axis(weights, order, 1)
+
+
+def _copies(document: Document, size: int, left: int) -> int:
+    """How many noisy ones a document has where so many tokens are left: two if they fit and are unlike."""
+    both = 3 * document.n_clean - 2 * document.first
+    return 2 if size > 1 and not document.is_short and both <= left else 1
 
 
 def _need(document: Document, size: int, left: int) -> int:
-    """Tokens that a document takes where so many are left: with two noisy copies if they fit and are unlike."""
-    n_noisy = document.n_clean - document.first
-    both = document.n_clean + 2 * n_noisy
-    return both if size > 1 and both <= left else document.n_clean + n_noisy
+    """Tokens that a document takes where so many are left."""
+    return document.n_clean + _copies(document, size, left) * (document.n_clean - document.first)
 
 
 class Feed:

@@ -62,8 +62,24 @@ def decode(
     return replies
 
 
+@torch.no_grad()
+def at_first_mask(model: Model, prompts: Sequence[Sequence[int]], ids: Ids) -> torch.Tensor:
+    """Logits [N, V] of the first token of each reply, read in a block of masks behind the prompt."""
+    device = model.embed_tokens.weight.device
+    tokens = torch.full((len(prompts), max(map(len, prompts)) // BLOCK * BLOCK + BLOCK), ids.mask, device=device)
+    for row, prompt in zip(tokens, prompts, strict=True):
+        row[: len(prompt)] = torch.tensor(prompt, device=device)
+    places = torch.tensor([[len(prompt)] for prompt in prompts], device=device)
+    return _logits(model, tokens, places, ids)[:, 0]
+
+
 def _read(model: Model, tokens: torch.Tensor, block: torch.Tensor, ids: Ids) -> tuple[torch.Tensor, torch.Tensor]:
     """Confidence and likeliest id [N, B] of each row of the block."""
+    return torch.max(_logits(model, tokens, block, ids).softmax(-1), -1)
+
+
+def _logits(model: Model, tokens: torch.Tensor, block: torch.Tensor, ids: Ids) -> torch.Tensor:
+    """[N, B, V], of rows [N, B]."""
     n, length = tokens.shape
     positions = torch.arange(length, device=tokens.device).expand(n, -1)
     same = torch.zeros_like(positions)
@@ -72,7 +88,7 @@ def _read(model: Model, tokens: torch.Tensor, block: torch.Tensor, ids: Ids) -> 
         hidden = hidden.gather(1, block[..., None].expand(-1, -1, hidden.shape[2]))
     logits = model.head(hidden.float())
     logits[..., ids.mask] = -torch.inf
-    return torch.max(logits.softmax(-1), -1)
+    return logits
 
 
 def _goes_on(

@@ -18,10 +18,10 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from training.clock import Clock
-from training.data import BLOCK, Feed, Packs
+from training.data import BLOCK, TASK_NAMES, Feed, Packs
 from training.model import Model, Shape, seen
 from training.muon import Muon
-from training.score import held_out, score
+from training.score import decided, held_out, score
 from training.vocabulary import CONTROL, END, MASK, STOP, id_of
 
 _LOG_EVERY = 4.0  # seconds
@@ -32,8 +32,8 @@ _KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 # How far training is, and by then the chances of the kinds of blocks: single rows, some rows, whole ones. Between two
 # of these the chances lie between theirs.
 _COURSE = (
-    (0.0, (1.0, 0.0, 0.0)), (0.2, (1.0, 0.0, 0.0)), (0.25, (0.4, 0.6, 0.0)), (0.35, (0.2, 0.8, 0.0)),
-    (0.45, (0.1, 0.2, 0.7)), (0.6, (0.04, 0.06, 0.9)), (1.0, (0.0, 0.0, 1.0)),
+    (0.0, (1.0, 0.0, 0.0)), (0.25, (1.0, 0.0, 0.0)), (0.3, (0.4, 0.6, 0.0)), (0.38, (0.2, 0.8, 0.0)),
+    (0.48, (0.15, 0.15, 0.7)), (0.65, (0.05, 0.05, 0.9)), (1.0, (0.0, 0.0, 1.0)),
 )  # fmt: skip
 
 
@@ -51,14 +51,14 @@ class Trainer:
         matrices = [weight for weight in model.layers.parameters() if weight.ndim == 2]
         taken = set(map(id, matrices))
         rest = [weight for weight in model.parameters() if id(weight) not in taken]
-        self._muon = Muon(matrices)
+        self._muon, self._tally = Muon(matrices), Tally(self._device)
         self._adam = torch.optim.AdamW(rest, betas=(0.9, 0.98), weight_decay=0.0, fused=self._device.type == "cuda")
 
     def first(self, packs: Packs, plain: Model) -> None:
         """Raises RuntimeError where gradients are not those of the same model in float32 with plain attention."""
         on = _sent(packs, self._device)
         with sdpa_kernel(SDPBackend.MATH):
-            _forward(plain, on, narrow=False).backward()
+            _mean(_forward(plain, on, narrow=False), on.weights).backward()
         if (least := self._alike(plain, on)) < _ALIKE:
             raise RuntimeError(f"gradients are wrong here: {least:.3f} is the least cosine with the right ones")
         self.model.zero_grad(set_to_none=True)
@@ -66,7 +66,7 @@ class Trainer:
 
     def _alike(self, plain: Model, on: Packs) -> float:
         """The least cosine between gradients of a parameter, here and in the plain model, which has its own."""
-        loss = _forward(self.model, on)
+        loss = _mean(_forward(self.model, on), on.weights)
         loss.backward()
         found = {
             name: F.cosine_similarity(_gradient(a), _gradient(b), dim=0).item()
@@ -79,14 +79,17 @@ class Trainer:
     def step(self, packs: Packs) -> torch.Tensor:
         """One step on a batch; returns the loss, on the device."""
         self._set_rates()
-        loss = _forward(self.model, _sent(packs, self._device))
+        on = _sent(packs, self._device)
+        losses = _forward(self.model, on)
+        loss = _mean(losses, on.weights)
         loss.backward()
+        self._tally.add(losses.detach(), on)
         self._muon.step()
         self._adam.step()
         self.model.zero_grad(set_to_none=True)
         self.n_steps += 1
         self.n_tokens += packs.tokens.size
-        self.n_learnt += int(packs.weights.sum())
+        self.n_learnt += int((packs.weights > 0).sum())
         return loss.detach()
 
     def _set_rates(self) -> None:
@@ -116,22 +119,45 @@ class Trainer:
     def _tell(self, recent: Sequence[Sequence[torch.Tensor]], seconds: float, waited: float) -> None:
         losses = [round(torch.stack([*each]).mean().item(), 4) if each else None for each in recent]
         n, at = sum(map(len, recent)), round(self.clock.seconds, 1)
-        self.curve.append({"seconds": at, "step": self.n_steps, "losses": losses, "rate": round(self._muon.rate, 6)})
+        tasks = self._tally.taken()
+        rate = round(self._muon.rate, 6)
+        self.curve.append({"seconds": at, "step": self.n_steps, "losses": losses, "tasks": tasks, "rate": rate})
         told = " ".join(f"{loss:6.4f}" if loss is not None else "   -  " for loss in losses)
         per_second = n * self._asked.rows * self._asked.tokens / seconds
         self.clock.say(
             f"step {self.n_steps} losses by kind {told} rate {self._muon.rate:.4f} "
-            f"{n / seconds:.1f} steps/s {per_second:.3g} tokens/s, waited {waited / seconds:.0%}"
+            f"{n / seconds:.1f} steps/s {per_second:.3g} tokens/s, waited {waited / seconds:.0%}; "
+            + " ".join(f"{name} {loss:.4f}" for name, loss in tasks.items())
         )
 
 
+class Tally:
+    """Losses by task of rows that say something, each row as much as another, summed on the device until taken."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._sums = torch.zeros(2, 1 + len(TASK_NAMES), device=device)
+
+    def add(self, losses: torch.Tensor, on: Packs) -> None:
+        learnt = (on.weights > 0).float()
+        for sums, each in zip(self._sums, (losses * learnt, learnt), strict=True):
+            sums.index_add_(0, on.tasks.flatten().long() + 1, each.flatten())
+
+    def taken(self) -> dict[str, float]:
+        """Mean of each task that there was; what follows begins anew."""
+        losses, counts = self._sums[:, 1:].tolist()
+        self._sums.zero_()
+        pairs = zip(TASK_NAMES, losses, counts, strict=True)
+        return {name: round(loss / count, 4) for name, loss, count in pairs if count}
+
+
 def _forward(model: Model, on: Packs, *, narrow: bool = True) -> torch.Tensor:
-    """The loss of packs that are on the device; narrow: products in bfloat16, on a card."""
+    """Losses [N, R] of packs that are on the device; narrow: products in bfloat16, on a card."""
     with torch.autocast(on.tokens.device.type, torch.bfloat16, enabled=on.tokens.is_cuda and narrow):
         visible = seen(on.documents, on.copies, on.blocks, on.stages)
         hidden = model(on.tokens, on.positions, visible)
         rows = on.rows.long()[..., None].expand(-1, -1, hidden.shape[2])
-        return _loss(hidden.gather(1, rows), model.embed_tokens.weight, on.targets.long(), on.weights)
+        logits = F.linear(hidden.gather(1, rows), model.embed_tokens.weight).float()
+        return F.cross_entropy(logits.flatten(0, 1), on.targets.long().flatten(), reduction="none").view_as(on.weights)
 
 
 def _gradient(weight: torch.Tensor) -> torch.Tensor:
@@ -143,19 +169,17 @@ def _sent(packs: Packs, device: torch.device) -> Packs:
     """To the device, in few pieces."""
     names = ("tokens", "positions", "blocks", "documents", "copies", "stages")
     wide = torch.from_numpy(np.stack([getattr(packs, name) for name in names]).astype(np.int32))
-    narrow = torch.from_numpy(np.stack([packs.rows, packs.targets]))
+    narrow = torch.from_numpy(np.stack([packs.rows, packs.targets, packs.tasks]))
     weights = torch.from_numpy(packs.weights)
     if device.type == "cuda":
         wide, narrow, weights = (each.pin_memory().to(device, non_blocking=True) for each in (wide, narrow, weights))
     found = dict(zip(names, wide.unbind(), strict=True))
-    return Packs(**found, rows=narrow[0], targets=narrow[1], weights=weights)
+    return Packs(**found, rows=narrow[0], targets=narrow[1], tasks=narrow[2], weights=weights)
 
 
-def _loss(hidden: torch.Tensor, head: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Mean over all masks that learn, each with the same weight."""
-    logits = F.linear(hidden, head).float()
-    losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
-    return (losses * weights.flatten()).sum() / weights.sum()
+def _mean(losses: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Over all masks that learn, by their weights."""
+    return (losses * weights).sum() / weights.sum()
 
 
 def save(out: Path, model: Model, tokenizer: Tokenizer) -> None:
@@ -203,6 +227,8 @@ def run(asked: argparse.Namespace, path: Path, feed: Feed, clock: Clock) -> None
         found = score(scored, tokenizer, few)
         checks.append({"seconds": clock.seconds, **{name: each["exact_match"] for name, each in found.items()}})
         clock.say(_line(found))
+        if "decisions" in few:
+            clock.say(_kinds(decided(scored, tokenizer, few["decisions"])))
 
     with sdpa_kernel(_KERNELS):
         trainer.first(first, scored)
@@ -223,6 +249,10 @@ def run(asked: argparse.Namespace, path: Path, feed: Feed, clock: Clock) -> None
     found = score(scored, tokenizer, held_out(asked.held_out, asked.tasks.split(",")))
     clock.say(_line(found))
     _write(asked.out / "log.json", {"scores": found, **log})
+    if "decisions" in found:
+        kinds = decided(scored, tokenizer, held_out(4 * asked.held_out, ["decisions"])["decisions"])
+        clock.say(_kinds(kinds))
+        _write(asked.out / "log.json", {"scores": found, "decided": kinds, **log})
     for name, each in found.items():
         for wrong in each["wrong"]:
             clock.say(f"{name}: {wrong}")
@@ -240,6 +270,10 @@ def _line(found: dict[str, Any]) -> str:
     return " ".join(
         f"{name} {each['exact_match']:.3f} ({each['tokens_per_step']:.1f} tokens/step)" for name, each in found.items()
     )
+
+
+def _kinds(found: dict[str, dict[str, int]]) -> str:
+    return "decided: " + ", ".join(f"{kind} {each['right']} of {each['n']}" for kind, each in found.items())
 
 
 def _hardware(device: str) -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import islice
+from string import ascii_uppercase, digits
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from ramet.bench.tasks.all import TASKS
 from ramet.bench.tasks.example import Example, examples
+from ramet.request import Choice, Score
 from training.data import rendered
-from training.decode import Ids, Reply, decode
+from training.decode import Ids, Reply, at_first_mask, decode
 from training.model import Model
 from training.vocabulary import END, MASK, STOP, id_of
 
@@ -48,6 +50,33 @@ def score(
         replies.update(zip(places, found, strict=True))
     ordered = iter([replies[at] for at in range(len(asked))])
     return {name: _scored(tokenizer, each, [next(ordered) for _ in each]) for name, each in tasks.items()}
+
+
+def decided(model: Model, tokenizer: Tokenizer, asked: Sequence[Example]) -> dict[str, dict[str, int]]:
+    """By kind of decision, how many there are and how many right: the likeliest of the labels at the first mask, as
+    `decide` reads them."""
+    found: dict[str, dict[str, int]] = {}
+    for first in range(0, len(asked), _AT_ONCE):
+        some = asked[first : first + _AT_ONCE]
+        prompts = [each.ids for each in tokenizer.encode_batch([rendered(example.prompt) for example in some])]
+        for example, logits in zip(some, at_first_mask(model, prompts, ids_of(tokenizer)).cpu(), strict=True):
+            kind, labels = _labels(example)
+            ids = [tokenizer.token_to_id(label) for label in labels]
+            tally = found.setdefault(kind, {"right": 0, "n": 0})
+            tally["right"] += int(logits[ids].argmax()) == example.right
+            tally["n"] += 1
+    return dict(sorted(found.items()))
+
+
+def _labels(example: Example) -> tuple[str, Sequence[str]]:
+    """What kind of decision it is, and the labels of its options."""
+    question = example.question
+    if isinstance(question, Choice):
+        n = len(question.criteria)
+        return f"choice of {n}", ascii_uppercase[:n]
+    if isinstance(question, Score):
+        return "score", digits[: len(question.criteria)]
+    return "noul", ("yes", "no")
 
 
 def ids_of(tokenizer: Tokenizer) -> Ids:

@@ -12,10 +12,10 @@ import os
 from pathlib import Path
 
 from training.clock import Clock
-from training.data import BLOCK, SHARES, Feed, Sizes
+from training.data import BLOCK, EARLY, SHARES, TASK_NAMES, Feed, Sizes
 from training.vocabulary import train_tokenizer
 
-KINDS = ((1,), (2, 4, 8, 16), (BLOCK,))  # sizes of blocks, one kind after the other
+KINDS = (((1,), EARLY), ((2, 4, 8, 16), EARLY), ((BLOCK,), SHARES))  # sizes of blocks, one kind after the other
 
 
 def options() -> argparse.Namespace:
@@ -31,7 +31,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--inner", type=int, default=896)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--heads", type=int, default=6, help="of 64 numbers; keys and values have a third of them")
-    parser.add_argument("--tasks", default=",".join(SHARES), help="to learn and to be scored on")
+    parser.add_argument("--tasks", default=",".join(TASK_NAMES), help="to learn and to be scored on")
     parser.add_argument("--rows", type=int, default=64, help="packs a step")
     parser.add_argument("--tokens", type=int, default=512, help="tokens a pack")
     parser.add_argument("--learn", type=int, default=192, help="masks a pack, at most, that are learnt from")
@@ -54,7 +54,10 @@ def main() -> None:
     if path is None:
         path = asked.out / "tokenizer.json"
         train_tokenizer(asked.vocabulary, n_examples=asked.examples).save(str(path), pretty=False)
-    kinds = [Sizes(asked.rows, asked.tokens, asked.learn, blocks, tuple(asked.tasks.split(","))) for blocks in KINDS]
+    kinds = [
+        Sizes(asked.rows, asked.tokens, asked.learn, blocks, {name: shares[name] for name in asked.tasks.split(",")})
+        for blocks, shares in KINDS
+    ]
     feed = Feed(str(path), kinds, asked.seed, asked.workers)
     # Only now, with the feed's processes forked: they need no torch, and may not share what it holds.
     from training.run import run

@@ -9,6 +9,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from ramet.bench.tasks.all import TASKS
 from ramet.bench.tasks.example import examples
+from training import drills
 from training.words import COMMON
 
 END, START, STOP, MASK = CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|MASK|>")
@@ -48,7 +49,7 @@ def _texts(n: int, seed: int) -> list[str]:
     """What the tasks write; words of everyday English; and what else the templates and labels hold."""
     rng = random.Random(seed)  # noqa: S311
     found = [*SYSTEMS * 50, *["system\n", "user\n", "assistant\n", "yes", "no"] * 200, "Answer:", "Question:"]
-    for name, make in TASKS.items():
+    for name, make in {**TASKS, "letters": drills.make}.items():
         for example in islice(examples(make, seed, held_out=False), n):
             found += [example.prompt, example.answer]
             if name == "rewriting" and rng.random() < 0.2:

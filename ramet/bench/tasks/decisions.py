@@ -8,6 +8,7 @@ from string import ascii_uppercase, digits
 
 from ramet.bench.tasks.example import Example
 from ramet.bench.tasks.tickets import MOODS, TOPICS, URGENCIES, WISHES, Ticket, draw, names, some_topics
+from ramet.bench.tasks.words import FIRST_NAMES
 from ramet.decide import prompt
 from ramet.request import Choice, Noul, Outcomes, Question, Score, Text, as_json
 
@@ -27,11 +28,8 @@ _WISHED = {
 
 def make(rng: random.Random) -> Example:
     """A choice, a yes or no, or a score."""
-    kind = rng.random()
-    if kind < 0.5:
-        ticket, question, right = _topic(rng) if kind < 0.35 else _wish(rng)
-    else:
-        ticket, question, right = _noul(rng) if kind < 0.75 else _score(rng)
+    (ask,) = rng.choices((_topic, _wish, _signed, _noul, _score), (0.33, 0.13, 0.09, 0.25, 0.2))
+    ticket, question, right = ask(rng)
     state = _state(rng, ticket)
     words, answer = _words(question, right)
     text = as_json(state)
@@ -86,6 +84,17 @@ def _wish(rng: random.Random) -> tuple[Ticket, Question, int]:
     criteria: dict[str, Text | None] = {rng.choice(_WISHED[WISHES[at][0]]): None for at in wishes}
     asked = rng.choice(("What does the customer want?", "What is wanted?", "What does the writer ask for?"))
     return ticket, Choice(type="choice", instructions=asked, criteria=criteria), wishes.index(ticket.wish)
+
+
+def _signed(rng: random.Random) -> tuple[Ticket, Question, int]:
+    """Who has written."""
+    while not (ticket := draw(rng)).signed:
+        pass
+    people = [ticket.signed, *rng.sample([name for name in FIRST_NAMES if name != ticket.signed], rng.randint(1, 7))]
+    rng.shuffle(people)
+    asked = rng.choice(("Who wrote it?", "Who is the customer?", "Which name is in the ticket?"))
+    criteria: dict[str, Text | None] = dict.fromkeys(people)
+    return ticket, Choice(type="choice", instructions=asked, criteria=criteria), people.index(ticket.signed)
 
 
 def _noul(rng: random.Random) -> tuple[Ticket, Question, int]:

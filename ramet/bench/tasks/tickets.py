@@ -101,27 +101,30 @@ _OPENINGS = ("Hello,", "Hi,", "Good morning,", "Dear team,", "Hello there.", "To
 
 
 class Ticket(NamedTuple):
-    """A mail, and what it holds: places in TOPICS, MOODS, URGENCIES and WISHES; -1 where it says nothing of that."""
+    """A mail, and what it holds: places in TOPICS, MOODS, URGENCIES and WISHES; -1 where it says nothing of that.
+    signed: by whom, if by anybody."""
 
     text: str
     topic: int
     mood: int = -1
     urgency: int = -1
     wish: int = -1
+    signed: str = ""
 
 
 def draw(rng: random.Random, *, full: bool = False) -> Ticket:
     """full: one that says everything."""
     topic = rng.randrange(len(TOPICS))
-    rest = [rng.randrange(len(each)) if full or rng.random() < 0.4 else -1 for each in (MOODS, URGENCIES, WISHES)]
     kinds = (MOODS, URGENCIES, WISHES)
+    rest = [rng.randrange(len(each)) if full or rng.random() < 0.4 else -1 for each in kinds]
     said = [rng.choice(kind[at][1]) for kind, at in zip(kinds, rest, strict=True) if at >= 0]
     rng.shuffle(said)
     said.insert(0 if rng.random() < 0.7 else rng.randint(0, len(said)), rng.choice(TOPICS[topic].said))
     body = " ".join(said).format(thing=rng.choice(THINGS), n=rng.randint(2, 90), day=rng.choice(DAYS))
     opening, signed = rng.choice(_OPENINGS), rng.choice(FIRST_NAMES) if rng.random() < 0.4 else ""
     text = f"{opening} {body} {signed}".strip()
-    return Ticket(text, topic, *rest)
+    mood, urgency, wish = rest
+    return Ticket(text, topic, mood, urgency, wish, signed)
 
 
 def names(rng: random.Random, topics: Sequence[int]) -> list[str]:
