@@ -219,7 +219,7 @@ def same_outcome(
     live: LiveBlocks, places: IntArray, taken: Taken, replies: list[Reply], alone: list[Chunk], outcome: Outcome
 ) -> None:
     ends, told = np.cumsum([len(chunk.read) for chunk in alone]), np.cumsum(taken.n_told)
-    passed: dict[int, list[tuple[list[bool], int]]] = {}
+    passed: dict[Unmasking, list[tuple[list[bool], int]]] = {}
     groups = live.group(places).tolist()
     for i, (reply, chunk) in enumerate(zip(replies, alone, strict=True)):
         of = slice(ends[i] - len(chunk.read), ends[i])
@@ -240,14 +240,14 @@ def same_outcome(
         if counts.any():
             block = int(chunk.positions[chunk.read[counts][0]]) // chunk.block
             streak = reply.streak[1] if reply.streak[0] == block else 0
-            passed.setdefault(groups[i], []).append((sure[counts].tolist(), streak))
+            passed.setdefault(reply.unmasking, []).append((sure[counts].tolist(), streak))
             reply.streak = block, streak + int(counts.sum()) if sure[counts].all() else 0
     found_passed = {
-        group: [
+        unmasking: [
             (rows.tolist(), streak)
             for rows, streak in zip(np.split(some.rows, np.cumsum(some.sizes)[:-1]), some.streaks.tolist(), strict=True)
         ]
-        for group, some in taken.passed.items()
+        for unmasking, some in taken.passed().items()
     }
     assert found_passed == passed
 

@@ -39,7 +39,7 @@ def took(live: NextTokens, chunks: Chunks, *tokens: int) -> Taken:
     assert taken.tokens.tolist() == list(tokens)
     assert taken.n_told.tolist() == [1] * len(tokens)
     np.testing.assert_allclose(taken.logprobs, np.log(chances))
-    assert not taken.passed
+    assert not taken.passed()
     return taken
 
 

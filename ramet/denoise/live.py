@@ -6,8 +6,8 @@ counted from 0 of the prompt.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
@@ -86,13 +86,13 @@ class Chunks:
 @dataclass(frozen=True, slots=True, eq=False)
 class Taken:
     """What a step made known: of each of N replies the next n_told [N] tokens, flat in `tokens` with their `logprobs`;
-    `finish` [N] int8 (GOES_ON, STOP, LENGTH). `passed`, by group: what Commits.observe takes."""
+    `finish` [N] int8 (GOES_ON, STOP, LENGTH). `passed`: what Commits.observe takes, of each unmasking."""
 
     n_told: IntArray
     tokens: IntArray
     logprobs: FloatArray
     finish: np.ndarray[tuple[int], np.dtype[np.int8]]
-    passed: Mapping[int, Passed] = field(default_factory=dict)
+    passed: Callable[[], Mapping[Unmasking, Passed]] = dict
 
 
 class Live(Protocol):

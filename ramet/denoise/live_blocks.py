@@ -7,6 +7,8 @@ those of the next. Its first block may begin with the end of the prompt, whose t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -20,6 +22,7 @@ from ramet.denoise.unmaskings import Unmaskings
 from ramet.tree import BoolArray, FloatArray, IntArray
 
 Ints = npt.NDArray[np.int64]
+Shown = Callable[[], Mapping[Unmasking, Passed]]
 
 _PENDING, _MASKED = range(2)
 
@@ -289,9 +292,9 @@ class LiveBlocks:
         self._steps[chunks.places, first // self._block] += 1
         self._steps[chunks.places[chunks.n_segments == 2], 1] += 1
 
-    def _shown(self, places: IntArray, owner: Ints, offsets: IntArray, passed: BoolArray) -> dict[int, Passed]:
-        """By group, of each reply the rows that tell how fast replies come: not those behind the reply's end, nor those
-        ahead, in the block behind one that is not decided."""
+    def _shown(self, places: IntArray, owner: Ints, offsets: IntArray, passed: BoolArray) -> Shown:
+        """Of each reply the rows that tell how fast replies come: not those behind the reply's end, nor those ahead, in
+        the block behind one that is not decided."""
         telling = offsets < (self._asked.end[places] - self._start[places])[owner]
         if self._ahead:
             lowest = np.full(len(places), 2 * self._block)
@@ -300,18 +303,12 @@ class LiveBlocks:
         sizes = np.bincount(owner[telling], minlength=len(places))
         some = np.flatnonzero(sizes)
         if not len(some):
-            return {}
+            return dict
         passed, sizes, begins = passed[telling], sizes[some], before(sizes[some])
         all_passed = np.logical_and.reduceat(passed, begins)
         streaks = self._streaked(places[some], offsets[telling][begins], sizes, all_passed)
-        return self._by_group(places[some], Passed(passed, sizes, streaks))
-
-    def _by_group(self, places: IntArray, shown: Passed) -> dict[int, Passed]:
-        """What the replies of these places have shown."""
-        groups = self._group[places]
-        if (groups == groups[:1]).all():
-            return dict.fromkeys(groups[:1].tolist(), shown)
-        return {group: shown.of(groups == group) for group in np.unique(groups).tolist()}
+        of = self._unmaskings.of(self._group[places[some]])
+        return lambda: by_unmasking(Passed(passed, sizes, streaks), *of)
 
     def _streaked(self, places: IntArray, offsets: IntArray, sizes: Ints, passed: BoolArray) -> IntArray:
         """[N] rows that had passed in a row before a step of so many, the first at `offsets`, and that did or not."""
@@ -328,7 +325,7 @@ class LiveBlocks:
         found: Ints = np.where(masked[np.arange(len(places)), first], first, self._n_open[places] * self._block)
         return found
 
-    def _tell(self, places: IntArray, gap: Ints, shown: dict[int, Passed]) -> Taken:
+    def _tell(self, places: IntArray, gap: Ints, shown: Shown) -> Taken:
         """What has become known without a gap, and whether that was all."""
         asked, start = self._asked, self._start[places]
         told = asked.told[places]
@@ -361,6 +358,11 @@ class LiveBlocks:
         self._live[places, at, _MASKED] = np.arange(block) < left[:, None]
         self._tokens[places, at * block : (at + 1) * block] = self._mask
         self._steps[places, at], self._n_open[places] = 0, at + 1
+
+
+def by_unmasking(shown: Passed, groups: IntArray, unmaskings: Sequence[Unmasking]) -> dict[Unmasking, Passed]:
+    """What chunks have shown, groups [N] being the numbers of their unmaskings."""
+    return {unmaskings[group]: shown.of(groups == group) for group in np.unique(groups).tolist()}
 
 
 def _count(live: BoolArray) -> Ints:

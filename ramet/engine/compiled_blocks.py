@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
 
 from ramet.denoise.commits import Passed
 from ramet.denoise.live import Beginning, Chunks, Mode, Taken, logprobs_of
-from ramet.denoise.live_blocks import LiveBlocks
+from ramet.denoise.live_blocks import LiveBlocks, by_unmasking
+from ramet.denoise.unmask import Unmasking
 from ramet.ops.native.loader import Library, library
 from ramet.tree import BoolArray, FloatArray, IntArray, Sampling
 
@@ -87,11 +89,9 @@ class CompiledBlocks(LiveBlocks):
         )  # fmt: skip
         assert n_told >= 0, "the mask's id was drawn, or a row is not what it ran as"
         n_each, sizes, streaks, told, sure, rest = _cut(out, rooms, (n, n, n, n_told, n_told, rooms[-1]))
-        some, finish = np.flatnonzero(sizes), rest.view(np.int8)[:n]
-        n_shown = sizes[some].astype(np.int64)
-        shown = rest.view(np.bool_)[n : n + int(n_shown.sum())]
-        passed = self._by_group(places[some], Passed(shown, n_shown, streaks[some])) if len(some) else {}
-        return Taken(n_each, told, sure.view(np.float32), finish, passed)
+        of = self._unmaskings.of(self._group[places])
+        shown = partial(_shown, sizes, streaks, rest.view(np.bool_)[n:], *of)
+        return Taken(n_each, told, sure.view(np.float32), rest.view(np.int8)[:n], shown)
 
     def _most(self, places: IntArray) -> int:
         """Rows that steps of these have, and tokens that they tell, at most."""
@@ -105,6 +105,14 @@ class CompiledBlocks(LiveBlocks):
             return None, None
         groups, steps = self._group[chunks.places], self._step(chunks.places)
         return self._unmaskings.settle(groups, steps, chunks.n_reads, confidence, entropy)
+
+
+def _shown(
+    sizes: IntArray, streaks: IntArray, passed: BoolArray, groups: IntArray, unmaskings: Sequence[Unmasking]
+) -> dict[Unmasking, Passed]:
+    """sizes, streaks, groups [N]: of each reply, some of which show nothing."""
+    some, n = np.flatnonzero(sizes), sizes.astype(np.int64)
+    return by_unmasking(Passed(passed[: n.sum()], n[some], streaks[some]), groups[some], unmaskings)
 
 
 def _address(array: BoolArray | None) -> int:

@@ -23,7 +23,8 @@ _LEAST_ROWS, _MOST_ROWS, _STEPS = 32, 256, 16  # rungs lie 32 to 256 rows apart,
 _LEAST_READS, _ROWS_A_READ = 64, 8  # reads that decisions come with; passes that read more are recorded when they come
 _ROWS_A_FORK = 32
 _LOOSE = 1 << 20  # int32 places for the pages of contexts and the head's columns
-_BUFFERS = 2  # on the host: one is filled while the other may still be on its way
+_BUFFERS = 2  # on the host, as many as rounds are under way: one that has landed has read its own
+_COPIED = 4096  # int32 places: how finely the length of a copy goes
 
 
 def ladder(max_rows: int) -> list[int]:
@@ -45,8 +46,27 @@ def capacities(rows: int) -> Iterator[Capacity]:
         yield Capacity(rows, reads, forks)
 
 
+class _Host:
+    """Pinned memory of `size` int32 places, from which a round goes to the device's buffer."""
+
+    def __init__(self, size: int, data: torch.Tensor) -> None:
+        size = -(-size // _COPIED) * _COPIED
+        self._memory, self._data = torch.zeros(size, dtype=torch.int32, pin_memory=True), data
+        self.array: IntArray = self._memory.numpy()
+        self._parts: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # views, by their length
+
+    def send(self, used: int) -> None:
+        """At least the first places."""
+        size = min(-(-used // _COPIED) * _COPIED, len(self._data))
+        if size not in self._parts:
+            self._parts[size] = self._data[:size], self._memory[:size]
+        there, here = self._parts[size]
+        there.copy_(here, non_blocking=True)
+
+
 class Graphs:
-    """The recorded passes of a model over its store, for rounds of up to max_rows rows."""
+    """The recorded passes of a model over its store, for rounds of up to max_rows rows. A round is launched while one
+    other is under way at most: see Runner.depth."""
 
     def __init__(self, model: Decoder, store: Store, max_rows: int) -> None:
         planners = model.planners()
@@ -58,8 +78,7 @@ class Graphs:
         size = max(layout.size for layout in self._layouts.values()) + _LOOSE
         self._data = torch.zeros(size, dtype=torch.int32, device=model.device)
         self._rows = torch.arange(max(c.rows for c in self._layouts), dtype=torch.int32, device=model.device)
-        self._hosts = [torch.empty(size, dtype=torch.int32, pin_memory=True) for _ in range(_BUFFERS)]
-        self._sent = [torch.cuda.Event() for _ in range(_BUFFERS)]
+        self._hosts = [_Host(size, self._data) for _ in range(_BUFFERS)]
         self._turn = 0
         self._order = sorted(self._layouts)
         self._side = torch.cuda.Stream(model.device)
@@ -79,8 +98,8 @@ class Graphs:
         _, lists = self.plans(packed)
         layout = self._layouts[self._order[0]]
         spans, used = layout.places(behind := loose(packed, lists))
-        layout.fill(self._hosts[0].numpy(), packed, {}, behind, spans)
-        self._data[:used].copy_(self._hosts[0][:used])
+        layout.fill(self._hosts[0].array, packed, {}, behind, spans)
+        self._hosts[0].send(used)
         hidden = torch.zeros(1, self._model.shape.hidden_size, dtype=self._model.dtype, device=self._model.device)
         self._model.read(hidden, outside(self._data, spans))
 
@@ -125,11 +144,9 @@ class Graphs:
             self.warm(layout.capacity)
             self._record(layout.capacity)
         graph, hidden = self._recorded[layout.capacity]
-        turn, self._turn = self._turn, (self._turn + 1) % _BUFFERS
-        self._sent[turn].synchronize()
-        layout.fill(self._hosts[turn].numpy(), packed, work, behind, spans)
-        self._data[:used].copy_(self._hosts[turn][:used], non_blocking=True)
-        self._sent[turn].record()
+        host, self._turn = self._hosts[self._turn], (self._turn + 1) % _BUFFERS
+        layout.fill(host.array, packed, work, behind, spans)
+        host.send(used)
         graph.replay()
         return hidden, outside(self._data, spans)
 

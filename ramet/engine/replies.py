@@ -14,7 +14,7 @@ import numpy as np
 from ramet.cache.pages import Pages, n_common
 from ramet.cache.tables import Tables
 from ramet.denoise.asked import grown
-from ramet.denoise.commits import Commits, Passed
+from ramet.denoise.commits import Commits
 from ramet.denoise.elastic import ChunkSizes, Demand, Fixed
 from ramet.denoise.live import GOES_ON, Chunks, Live, Taken
 from ramet.denoise.unmask import Unmasking
@@ -60,13 +60,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class News:
-    """What a step made known, and those of its replies, by number, that it is still to be told to; `shown`: what it
-    showed of how fast replies come."""
+    """What a step made known, and those of its replies, by number, that it is still to be told to."""
 
     step: Step
     taken: Taken
     which: list[int]
-    shown: list[tuple[Commits, Passed]]
 
     def tell(self, which: Iterable[int]) -> None:
         """Those of the replies."""
@@ -239,11 +237,10 @@ class Replies:
             self._swap_states(chunks.places, step.states)
         drawn = self.judge(chunks, drawn)
         taken = self.live.take(chunks, drawn.tokens, drawn.confidence, drawn.entropy)
-        shown = [(self._estimator(group), passed) for group, passed in taken.passed.items()]
         if len(step.replies) == 1:
             step.replies[0].alone = False
         goes_on = taken.finish == GOES_ON
-        self._news = news = News(step, taken, np.flatnonzero(goes_on).tolist(), shown)
+        self._news = news = News(step, taken, np.flatnonzero(goes_on).tolist())
         ended = np.flatnonzero(~goes_on).tolist()
         news.tell(ended)
         for i in ended:
@@ -256,7 +253,8 @@ class Replies:
         if news is None:
             return
         news.tell(news.which)
-        for commits, passed in news.shown:
+        for unmasking, passed in news.taken.passed().items():
+            commits = self._estimator(unmasking)
             commits.observe(passed)
             commits.renew()
         n_tokens, n_rows = len(news.taken.tokens), len(news.step.chunks.tokens)
@@ -437,8 +435,9 @@ class Replies:
         uncached, on_top = self.live.uncached(places)
         sizes = self._own_sizes[places]
         free = sizes == 0
-        others = n_other + int(np.minimum(uncached, sizes + on_top)[~free].sum())
-        size = self._chosen(places[free], uncached[free], others)
+        every = bool(free.all())
+        others = n_other + (0 if every else int(np.minimum(uncached, sizes + on_top)[~free].sum()))
+        size = self._chosen(places, uncached, others) if every else self._chosen(places[free], uncached[free], others)
         if not isinstance(self.sizes, Fixed):
             size = min(size, max(room - int(on_top.sum()), 0) // len(places))
         size = max(self.live.least, size)
@@ -453,13 +452,13 @@ class Replies:
         groups = self.live.group(places)
         demands = []
         for group in sorted(set(groups.tolist())):
-            found = self._estimator(group)
+            found = self._estimator(self.live.groups[group])
             demands.append(Demand(uncached[groups == group], found.rates() if found.is_warm else None))
         return self.sizes.choose(demands, n_other)
 
-    def _estimator(self, group: int) -> Commits:
+    def _estimator(self, unmasking: Unmasking) -> Commits:
         """Of those whose thresholds differ by less than a thousandth there is one; of the last used _ESTIMATORS."""
-        alike = _alike(self.live.groups[group])
+        alike = _alike(unmasking)
         found = self._commits.pop(alike) if alike in self._commits else Commits(max(2, self._block))
         self._commits[alike] = found
         if len(self._commits) > _ESTIMATORS:
