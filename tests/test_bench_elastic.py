@@ -33,7 +33,9 @@ from ramet.bench.curve_judge import Clock, CurveJudge, Seen, n_known
 from ramet.bench.elastic_found import Found
 from ramet.bench.elastic_sides import Side
 from ramet.bench.elastic_simulated import Costs, cells, summary
+from ramet.bench.elastic_simulation import Simulation, costs_of
 from ramet.bench.lmdeploy_peer import LMDeployPeer, python_with_lmdeploy
+from ramet.bench.products import ExpertsProduct, products
 from ramet.bench.random_model import RandomModel
 from ramet.bench.rates import Rates
 from ramet.bench.simulated import Sequences
@@ -48,6 +50,7 @@ from ramet.engine.replies import Told
 from ramet.engine.settings import EngineSettings
 from ramet.errors import InvalidRequest, RametError
 from ramet.families import FAMILIES
+from ramet.tree import WHOLE, Read, Segment, Tree
 
 BLOCK, MASK = 32, 2047
 SETTINGS = EngineSettings(device="cpu", dtype="float32", max_round_tokens=1024, threads=1).resolved()
@@ -226,9 +229,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elastic_trace, "capacities", lambda *_, **__: [row, row | {"mode": "block"}])
 
 
+SIMULATION = Simulation(datasets=DATASETS[5:6], n_steps=30)
 WORK = elastic.Work(
-    batches=(1, 3), datasets=DATASETS[5:6], some=DATASETS[5:6], some_batches=(3,), n_prompt=40, budget_s=2, n_steps=30,
-    trace_s=0.5,
+    batches=(1, 3), loaded=DATASETS[5:6], loaded_batches=(3,), n_prompt=40, budget_s=2, traced=DATASETS[5], trace_s=0.5,
+    simulation=SIMULATION,
 )  # fmt: skip
 
 
@@ -254,14 +258,73 @@ def test_a_run(tmp_path: Path) -> None:
         told["machine"]["cpu"]
     }
     assert [(row["batch"], row["rows"]) for row in told["whole"]] == [(1, 32), (3, 96)]
-    assert [row["mode"] for row in told["traces"]] == ["auto", "block"]
+    assert list(dict.fromkeys(row["mode"] for row in told["traces"])) == ["next", "auto", "block", "4", "8"]
+    assert all(row["served_s"] > 0 and row["p90_ms_simulated"] > 0 for row in told["traces"])
     assert len(told["cells"]) == 2
+    again = Found.from_json(told)
+    again.cells, again.summary, again.capacities = [], {}, []
+    SIMULATION.run(again, nobody())
+    assert again.as_json() == found.as_json(), "afterwards, from the file"
     elastic_plot.draw(found, tmp_path / "plots")
     names = {path.name for path in (tmp_path / "plots").iterdir()}
     assert names == {"p90.svg", "throughput.svg", "over_time.svg"}
     printed = Console(file=(out := StringIO()), width=140)
     printed.print(*elastic_table.parts(found))
     assert "simulated commits" in out.getvalue()
+
+
+def test_there_is_nothing_to_simulate_before_steps_are_timed() -> None:
+    found = Found("m", {"cpu": "p"}, {"n_prompt": 40}, rates={"flop": [1.0]})
+    found.steps = [cast(Any, {"commits": "simulated", **each.as_json()}) for each in points()]
+    with pytest.raises(InvalidRequest, match="nothing to simulate"):
+        costs_of(found)  # whole blocks, and a token a step, are missing
+
+
+def test_a_file_that_is_written_again_is_whole_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, found = tmp_path / "found.json", Found("m", {"cpu": "p"}, {})
+    found.write(path)
+    before = path.read_text()
+
+    def killed(self: Path, text: str) -> None:
+        with self.open("w") as file:
+            file.write(text[:5])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", killed)
+    with pytest.raises(KeyboardInterrupt):
+        found.write(path)
+    assert path.read_text() == before
+
+
+def test_experts_are_chosen_evenly() -> None:
+    name = "llada2-tiny"
+    by_weights, evenly = (RandomModel.made(name, config_of(name), names_of(name), SETTINGS, n) for n in (0, 1500))
+    tree = Tree.of([Segment(np.full(500, MASK, np.int32), block=WHOLE, reads=[Read((0,), row) for row in range(500)])])
+    most = []
+    for model in (by_weights, evenly):
+        (found,) = (each for each in products(model.decoder, tree) if isinstance(each, ExpertsProduct))
+        assert all(len(set(row)) == len(row) for row in found.chosen.tolist())
+        most.append(int(torch.bincount(found.chosen.flatten(), minlength=16).max()))
+    assert most[0] == 500, "masks are all alike"
+    assert most[1] < 2 * 500 * 2 / 16
+    assert "routing" in evenly.decoder.ops.why
+    dense = RandomModel.made("sdar-tiny", config_of("sdar-tiny"), names_of("sdar-tiny"), SETTINGS, 1500)
+    assert "routing" not in dense.decoder.ops.why
+
+
+def test_a_trace_that_is_cut_off_tells_what_is_served() -> None:
+    slow = replace(costs(), chunks=slower, told=lambda n: partial(slower, n_replies=n))
+    served, rest = [], {"n_begun": 16, "max_running": 16, "until": 5.0}
+    for rate in (60.0, 90.0):
+        trace = elastic_trace.simulated(DATASETS[4], "8", slow, rate=rate, n_requests=600, **rest)
+        assert trace.came.max() < 5 <= trace.ended[-1]
+        assert (trace.came[:16] == 0).all()
+        figures = elastic_trace.figures(trace, DATASETS[4])
+        assert not figures["met"]
+        served.append(figures["served_s"])
+    assert served[0] == pytest.approx(served[1], rel=0.1), "as many as can be, however many come"
+    fewer = elastic_trace.simulated(DATASETS[4], "8", slow, rate=0.7 * served[0], n_requests=200, **rest)
+    assert elastic_trace.figures(fewer, DATASETS[4])["met"]
 
 
 def test_replies_that_end_too_soon_have_no_figures() -> None:
@@ -365,7 +428,12 @@ def test_a_small_models_answers_and_clients(monkeypatch: pytest.MonkeyPatch, tmp
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["--shape", "other"], "sdar-8b"), (["--batches", "0"], "list of whole numbers"), (["--peer", "x"], "lmdeploy")],
+    [
+        (["--parts", "loads,other"], "some of"),
+        (["--shape", "other"], "sdar-8b"),
+        (["--batches", "0"], "list of whole numbers"),
+        (["--peer", "x"], "lmdeploy"),
+    ],
 )
 def test_command_refuses(arguments: list[str], message: str) -> None:
     from ramet.cli import main
