@@ -34,8 +34,8 @@ from ramet.bench.elastic_found import Found
 from ramet.bench.elastic_sides import Side
 from ramet.bench.elastic_simulated import Costs, cells, summary
 from ramet.bench.elastic_simulation import Simulation, costs_of
+from ramet.bench.even_routing import EvenRouting
 from ramet.bench.lmdeploy_peer import LMDeployPeer, python_with_lmdeploy
-from ramet.bench.products import ExpertsProduct, products
 from ramet.bench.random_model import RandomModel
 from ramet.bench.rates import Rates
 from ramet.bench.simulated import Sequences
@@ -50,7 +50,7 @@ from ramet.engine.replies import Told
 from ramet.engine.settings import EngineSettings
 from ramet.errors import InvalidRequest, RametError
 from ramet.families import FAMILIES
-from ramet.tree import WHOLE, Read, Segment, Tree
+from ramet.ops.experts.reference import route_grouped
 
 BLOCK, MASK = 32, 2047
 SETTINGS = EngineSettings(device="cpu", dtype="float32", max_round_tokens=1024, threads=1).resolved()
@@ -296,20 +296,26 @@ def test_a_file_that_is_written_again_is_whole_at_any_time(tmp_path: Path, monke
     assert path.read_text() == before
 
 
-def test_experts_are_chosen_evenly() -> None:
-    name = "llada2-tiny"
-    by_weights, evenly = (RandomModel.made(name, config_of(name), names_of(name), SETTINGS, n) for n in (0, 1500))
-    tree = Tree.of([Segment(np.full(500, MASK, np.int32), block=WHOLE, reads=[Read((0,), row) for row in range(500)])])
+def test_rows_that_are_alike_choose_other_experts_and_rows_that_are_the_same_the_same() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(1, 64, generator=generator) + 0.02 * torch.randn(512, 64, generator=generator)
+    logits[500:] = logits[500]
     most = []
-    for model in (by_weights, evenly):
-        (found,) = (each for each in products(model.decoder, tree) if isinstance(each, ExpertsProduct))
-        assert all(len(set(row)) == len(row) for row in found.chosen.tolist())
-        most.append(int(torch.bincount(found.chosen.flatten(), minlength=16).max()))
-    assert most[0] == 500, "masks are all alike"
-    assert most[1] < 2 * 500 * 2 / 16
-    assert "routing" in evenly.decoder.ops.why
-    dense = RandomModel.made("sdar-tiny", config_of("sdar-tiny"), names_of("sdar-tiny"), SETTINGS, 1500)
-    assert "routing" not in dense.decoder.ops.why
+    for route in (route_grouped, EvenRouting(route_grouped)):
+        chosen, weights = route(logits, torch.ones(64), 4, 8, 4, 2.5)
+        assert all(len(set(row)) == 4 for row in chosen.tolist())
+        assert torch.allclose(weights.sum(1), torch.tensor(2.5))
+        assert len(chosen[500:].unique()) == 4
+        most.append(int(torch.bincount(chosen[:500].flatten(), minlength=64).max()))
+    assert most[0] > 450
+    assert most[1] < 2 * 500 * 4 / 64
+
+
+@pytest.mark.parametrize(("name", "told"), [("llada2-tiny", True), ("sdar-tiny", False)])
+def test_shapes_with_groups_of_experts_are_told_to_be_even(name: str, told: bool) -> None:
+    model = RandomModel.made(name, config_of(name), names_of(name), SETTINGS, even=True)
+    assert ("routing" in model.decoder.ops.why) == told
+    assert isinstance(model.decoder.ops.route_grouped, EvenRouting) == told
 
 
 def test_a_trace_that_is_cut_off_tells_what_is_served() -> None:

@@ -47,7 +47,6 @@ _GRID_STEPS, _LOAD_STEPS = 24, 80
 _WARM, _LOAD_WARM = 3, 12
 _LOADS = 0.6  # of the budget, where there are loads
 _MORE, _LESS = 2.0, 0.93  # requests a second of a trace, of those that are expected to be served, and that then were
-_SPARE_ROWS = 256  # by which a recorded pass may be larger than a round
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +87,8 @@ def run(shape: str, settings: EngineSettings, work: Work, *, peer: bool, python:
     peer_python = python_with_lmdeploy(python) if peer else None
     assert settings.threads
     torch.set_num_threads(settings.threads)
-    assert settings.max_round_tokens
     watch.step(f"making {shape}")
-    n_even = max(settings.max_round_tokens + _SPARE_ROWS, 2 * BLOCK * max(work.batches))
-    model = RandomModel.made(shape, config_of(shape), names_of(shape), settings, n_even)
+    model = RandomModel.made(shape, config_of(shape), names_of(shape), settings, even=True)
     found = Found(
         model=model.describe(), machine=machine.describe(settings.threads),
         settings={**work.as_json(), "device": settings.device, "dtype": settings.dtype},

@@ -9,41 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Self
 
 import torch
 
 from ramet.layers.shape import ExpertsShape, Shape
 from ramet.ops import Ops
 
+_FINE = 2.0**-8  # rows that are alike differ by more in their logits
 Route = Callable[[torch.Tensor, torch.Tensor, int, int, int, float], tuple[torch.Tensor, torch.Tensor]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvenRouting:
-    """`route_grouped` by other logits [N, E], those of a row's place in its round. The router's own are computed, and
-    not looked at; nothing is launched besides."""
+    """`route_grouped` by the last digits of the logits: as good as random, but the same for rows that are the same, as
+    those are that fill a recorded pass up. A launch more than by the logits themselves."""
 
     route: Route
-    logits: torch.Tensor
-
-    @classmethod
-    def of(cls, route: Route, shape: Shape, n_rows: int, device: torch.device) -> Self:
-        """For passes of up to n_rows."""
-        n_experts = max((own.mlp.n_experts for own in shape.layers if isinstance(own.mlp, ExpertsShape)), default=0)
-        generator = torch.Generator().manual_seed(0)
-        return cls(route, torch.randn(n_rows, n_experts, generator=generator).to(device))
 
     def __call__(
         self, logits: torch.Tensor, bias: torch.Tensor, n_chosen: int, n_groups: int, n_kept: int, scale: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        assert len(logits) <= len(self.logits)
-        return self.route(self.logits[: len(logits)], bias, n_chosen, n_groups, n_kept, scale)
+        return self.route(logits.remainder(_FINE), bias, n_chosen, n_groups, n_kept, scale)
 
 
-def evenly(ops: Ops, shape: Shape, n_rows: int, device: torch.device) -> Ops:
+def evenly(ops: Ops, shape: Shape) -> Ops:
     """Ops by which experts of groups are chosen evenly, where a shape has such."""
     if not any(isinstance(own.mlp, ExpertsShape) and own.mlp.groups for own in shape.layers):
         return ops
-    routing = EvenRouting.of(ops.route_grouped, shape, n_rows, device)
-    return replace(ops, route_grouped=routing, why={**ops.why, "routing": "even"})
+    return replace(ops, route_grouped=EvenRouting(ops.route_grouped), why={**ops.why, "routing": "even"})

@@ -40,18 +40,18 @@ class RandomModel:
 
     @classmethod
     def made(
-        cls, name: str, config: PretrainedConfig, names: Collection[str], settings: EngineSettings, n_even: int = 0
+        cls, name: str, config: PretrainedConfig, names: Collection[str], settings: EngineSettings, even: bool = False
     ) -> Self:
-        """Of any configuration. names: parameters that a checkpoint has, as far as a plan asks for them. n_even: passes
-        of so many rows at most choose experts evenly (0: by random weights)."""
+        """Of any configuration. names: parameters that a checkpoint has, as far as a plan asks for them. even: experts
+        of groups are chosen evenly, and not by random weights."""
         device = torch.device(settings.device)
         family, text = FAMILIES[config.model_type], config.get_text_config()
         shape = family.shape(text)
         weights = RandomWeights(family.plan(shape, names), DTYPES[settings.dtype], device)
         rotaries = [rope_frequencies(text, kind) for kind in shape.rotaries]
         ops = choose(device, settings.ops, invariant=settings.batch_invariant)
-        if n_even:
-            ops = evenly(ops, shape, n_even, device)
+        if even:
+            ops = evenly(ops, shape)
         decoder = Decoder(shape, weights, rotaries, ops)
         return cls(name, config, weights, decoder)
 
