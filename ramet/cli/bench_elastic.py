@@ -60,7 +60,7 @@ class Parts(click.ParamType[tuple[str, ...]]):
 @click.option(
     "--trace",
     "trace_s",
-    type=click.FloatRange(min=1),
+    type=click.FloatRange(min=4),  # whether requests wait is told by those that came two seconds before its end
     default=10.0,
     show_default=True,
     help="Seconds of each of the ten traces that the engine runs.",
