@@ -59,15 +59,16 @@ class CompiledStaging(Staging):
 
     def __init__(self, lists: Lists, plans: Plans, layouts: Sequence[Layout]) -> None:
         super().__init__(plans, layouts)
-        self._stage, rooms = lists.library.held.ramet_stage, list(layouts[0].rooms)
+        self._stage, rooms = lists.library.held.ramet_stage, list(layouts[-1].rooms)
+        assert all([name for name in rooms if name in each.rooms] == list(each.rooms) for each in layouts)
         outside = [name for name in lists.names if name not in rooms]
         self._behind = (*_BEHIND, *outside)
         places = {name: i for i, name in enumerate(lists.names)}
         self._held = (  # by their addresses
             lists.tasks,
-            array("i", chain.from_iterable((l.capacity.rows, l.capacity.reads, *l.rooms.values()) for l in layouts)),
+            array("i", chain.from_iterable(_numbers(each, rooms) for each in layouts)),
             array("i", [places.get(name, -1) for name in (*rooms, *outside)]),
-            array("i", [name in layouts[0].by_row for name in rooms]),
+            array("i", [name in layouts[-1].by_row for name in rooms]),
         )
         sizes = (lists.n_tasks, len(layouts), len(rooms), len(rooms) + len(outside), len(lists.names))
         self._state = array("q", [*(each.buffer_info()[0] for each in self._held), *sizes])
@@ -141,6 +142,11 @@ class Layout:
         work = {name: view.pop(name) for name in self.rooms}
         every = Queries(rows[: self.capacity.rows], data[:0])
         return _stream(data, every=every, read=read, work=work, context_pages=data[self.size :], **view)
+
+
+def _numbers(layout: Layout, rooms: Sequence[str]) -> list[int]:
+    """Of a layout, as stage.cpp takes it."""
+    return [layout.capacity.rows, layout.capacity.reads, *(layout.rooms.get(name, -1) for name in rooms)]
 
 
 def loose(packed: Round, work: Mapping[str, IntArray]) -> dict[str, IntArray]:

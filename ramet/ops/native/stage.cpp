@@ -19,7 +19,7 @@ constexpr Field kBehind[] = {kContextPages, kReadIndex, kColumns, kOffsets, kNor
 constexpr int32_t kNothing = -1;  // in a slot that is kept: none
 
 // What was said once of all rounds. A layout has n_rooms + 2 numbers: rows, reads, and the room of each list of the
-// recorded ops. Behind these n_rooms lists come those of the head; `lists` says which of the n_made lists of the tasks
+// recorded ops (-1: it has none). Behind these n_rooms lists come those of the head; `lists` says which of the n_made lists of the tasks
 // each is (-1: none), and by_row whether it has an entry for every row.
 struct Staging {
     const int32_t *tasks, *layouts, *lists, *by_row;
@@ -52,7 +52,7 @@ class Round {
         for (int64_t i = 0; i < of_.n_layouts; ++i) {
             const int32_t* layout = of_.layout(i);
             bool holds = layout[0] >= (*this)[kTokens].size && layout[1] >= (*this)[kReadRows].size;
-            for (int64_t room = 0; room < of_.n_rooms && holds; ++room) holds = layout[room + 2] >= list(room).size;
+            for (int64_t j = 0; j < of_.n_rooms && holds; ++j) holds = std::max(layout[j + 2], 0) >= list(j).size;
             if (holds) return (int32_t)i;
         }
         return -1;
@@ -118,8 +118,10 @@ extern "C" int32_t ramet_stage(
     for (Field field : kByRows) buffer.padded(round[field], layout[0], field == kKeptSlots ? kNothing : 0);
     buffer.padded(round[kReadRows], layout[1], 0);
     for (int64_t i = 0; i < of->n_rooms; ++i) {
-        if (of->by_row[i]) buffer.padded(round.list(i), layout[i + 2], 0);
-        else buffer.listed(round.list(i), layout[i + 2]);
+        const int32_t room = layout[i + 2];
+        if (room < 0) continue;
+        if (of->by_row[i]) buffer.padded(round.list(i), room, 0);
+        else buffer.listed(round.list(i), room);
     }
     Span* span = (Span*)(found + 1);
     for (Field field : kBehind)
