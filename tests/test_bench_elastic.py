@@ -37,6 +37,8 @@ from ramet.bench.curve_judge import Clock, CurveJudge, Seen, n_known
 from ramet.bench.elastic_found import Found
 from ramet.bench.elastic_sides import Side
 from ramet.bench.elastic_simulated import Costs, cells, summary
+from ramet.bench.elastic_simulation import Simulation, costs_of
+from ramet.bench.even_routing import EvenRouting
 from ramet.bench.lmdeploy_peer import LMDeployPeer, python_with_lmdeploy
 from ramet.bench.random_model import RandomModel
 from ramet.bench.rates import Rates
@@ -52,6 +54,7 @@ from ramet.engine.replies import Told
 from ramet.engine.settings import EngineSettings
 from ramet.errors import InvalidRequest, RametError
 from ramet.families import FAMILIES
+from ramet.ops.experts.reference import route_grouped
 
 BLOCK, MASK = 32, 2047
 SETTINGS = EngineSettings(device="cpu", dtype="float32", max_round_tokens=1024, threads=1).resolved()
@@ -230,9 +233,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elastic_trace, "capacities", lambda *_, **__: [row, row | {"mode": "block"}])
 
 
+SIMULATION = Simulation(datasets=DATASETS[5:6], n_steps=30)
 WORK = elastic.Work(
-    batches=(1, 3), datasets=DATASETS[5:6], some=DATASETS[5:6], some_batches=(3,), n_prompt=40, budget_s=2, n_steps=30,
-    trace_s=0.5,
+    batches=(1, 3), loaded=DATASETS[5:6], loaded_batches=(3,), n_prompt=40, budget_s=2, traced=DATASETS[5], trace_s=0.5,
+    simulation=SIMULATION,
 )  # fmt: skip
 
 
@@ -258,14 +262,79 @@ def test_a_run(tmp_path: Path) -> None:
         told["machine"]["cpu"]
     }
     assert [(row["batch"], row["rows"]) for row in told["whole"]] == [(1, 32), (3, 96)]
-    assert [row["mode"] for row in told["traces"]] == ["auto", "block"]
+    assert list(dict.fromkeys(row["mode"] for row in told["traces"])) == ["next", "auto", "block", "4", "8"]
+    assert all(row["served_s"] > 0 and row["p90_ms_simulated"] > 0 for row in told["traces"])
     assert len(told["cells"]) == 2
+    again = Found.from_json(told)
+    again.cells, again.summary, again.capacities = [], {}, []
+    SIMULATION.run(again, nobody())
+    assert again.as_json() == found.as_json(), "afterwards, from the file"
     elastic_plot.draw(found, tmp_path / "plots")
     names = {path.name for path in (tmp_path / "plots").iterdir()}
     assert names == {"p90.svg", "throughput.svg", "over_time.svg"}
     printed = Console(file=(out := StringIO()), width=140)
     printed.print(*elastic_table.parts(found))
     assert "simulated commits" in out.getvalue()
+
+
+def test_there_is_nothing_to_simulate_before_steps_are_timed() -> None:
+    found = Found("m", {"cpu": "p"}, {"n_prompt": 40}, rates={"flop": [1.0]})
+    found.steps = [cast(Any, {"commits": "simulated", **each.as_json()}) for each in points()]
+    with pytest.raises(InvalidRequest, match="nothing to simulate"):
+        costs_of(found)  # whole blocks, and a token a step, are missing
+
+
+def test_a_file_that_is_written_again_is_whole_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, found = tmp_path / "found.json", Found("m", {"cpu": "p"}, {})
+    found.write(path)
+    before = path.read_text()
+
+    def killed(self: Path, text: str) -> None:
+        with self.open("w") as file:
+            file.write(text[:5])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", killed)
+    with pytest.raises(KeyboardInterrupt):
+        found.write(path)
+    assert path.read_text() == before
+
+
+def test_rows_that_are_alike_choose_other_experts_and_rows_that_are_the_same_the_same() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(1, 64, generator=generator) + 0.02 * torch.randn(512, 64, generator=generator)
+    logits[500:] = logits[500]
+    most = []
+    for route in (route_grouped, EvenRouting(route_grouped)):
+        chosen, weights = route(logits, torch.ones(64), 4, 8, 4, 2.5)
+        assert all(len(set(row)) == 4 for row in chosen.tolist())
+        assert torch.allclose(weights.sum(1), torch.tensor(2.5))
+        assert len(chosen[500:].unique()) == 4
+        most.append(int(torch.bincount(chosen[:500].flatten(), minlength=64).max()))
+    assert most[0] > 450
+    assert most[1] < 2 * 500 * 4 / 64
+
+
+@pytest.mark.parametrize(("name", "told"), [("llada2-tiny", True), ("sdar-tiny", False)])
+def test_shapes_with_groups_of_experts_are_told_to_be_even(name: str, told: bool) -> None:
+    model = RandomModel.made(name, config_of(name), names_of(name), SETTINGS, even=True)
+    assert ("routing" in model.decoder.ops.why) == told
+    assert isinstance(model.decoder.ops.route_grouped, EvenRouting) == told
+
+
+def test_a_trace_that_is_cut_off_tells_what_is_served() -> None:
+    slow = replace(costs(), chunks=slower, told=lambda n: partial(slower, n_replies=n))
+    served, rest = [], {"n_begun": 16, "max_running": 16, "until": 5.0}
+    for rate in (60.0, 90.0):
+        trace = elastic_trace.simulated(DATASETS[4], "8", slow, rate=rate, n_requests=600, **rest)
+        assert trace.came.max() < 5 <= trace.ended[-1]
+        assert (trace.came[:16] == 0).all()
+        figures = elastic_trace.figures(trace, DATASETS[4])
+        assert not figures["met"]
+        served.append(figures["served_s"])
+    assert served[0] == pytest.approx(served[1], rel=0.1), "as many as can be, however many come"
+    fewer = elastic_trace.simulated(DATASETS[4], "8", slow, rate=0.7 * served[0], n_requests=200, **rest)
+    assert elastic_trace.figures(fewer, DATASETS[4])["met"]
 
 
 def test_replies_that_end_too_soon_have_no_figures() -> None:
@@ -424,7 +493,7 @@ def test_whole_blocks_by_turns_with_the_peers(tmp_path: Path, monkeypatch: pytes
     saved = list[list[bool]]()
     watch = replace(nobody(), save=lambda document: saved.append(["peer_ms" in row for row in document.whole]))
     settings = replace(SETTINGS, latency_cache=str(tmp_path / "profiles"))
-    work = replace(WORK, batches=(1, 2), whole_blocks=True)
+    work = replace(WORK, batches=(1, 2), parts=())
     found = elastic.run("sdar-tiny", settings, work, peer=True, python=Path(sys.executable), watch=watch)
     assert [each for each, _ in groupby(saved)] == [[], [False], [True], [True, False], [True, True]]
     rows = cast(list[dict[str, Any]], found.whole)
@@ -475,7 +544,12 @@ def test_a_small_models_answers_and_clients(monkeypatch: pytest.MonkeyPatch, tmp
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["--shape", "other"], "sdar-8b"), (["--batches", "0"], "list of whole numbers"), (["--peer", "x"], "lmdeploy")],
+    [
+        (["--parts", "loads,other"], "some of"),
+        (["--shape", "other"], "sdar-8b"),
+        (["--batches", "0"], "list of whole numbers"),
+        (["--peer", "x"], "lmdeploy"),
+    ],
 )
 def test_command_refuses(arguments: list[str], message: str) -> None:
     from ramet.cli import main

@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 import torch
 from random_trees import random_tree
+from test_native_plans import random_units
+from triton_device import DEVICE  # before anything that imports triton
 
 from ramet.engine.graphs import capacities, ladder
-from ramet.engine.staging import Layout, loose, outside
+from ramet.engine.staging import CompiledStaging, Layout, Staging, loose, outside
+from ramet.ops import choose
+from ramet.ops.native.loader import library
+from ramet.ops.planning import Plans
 from ramet.round import Capacity, Unit, Units, pack
 from ramet.tree import Segment, Tree
 
@@ -78,3 +83,39 @@ def test_the_arrays_of_a_round_lie_in_the_buffer(seed: int) -> None:
     for name in ("read_index", "columns", "offsets", "normalize"):
         check(getattr(outer, name), name, 0, len(packed[name]))
     assert outer.work["head/list"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.skipif(library() is None, reason="nothing is compiled here")
+@pytest.mark.parametrize("seed", range(8))
+def test_the_same_by_compiled_code(seed: int) -> None:
+    """In the same layout, to the last place of the buffer; or in none."""
+    rng = np.random.default_rng(seed)
+    planning = choose(DEVICE, dict.fromkeys(("attention", "gated_delta", "conv", "head"), "triton")).planning
+    heads = {"n_heads": 8, "n_kv_heads": 2, "head_dim": 128}
+    kinds = planning.attention(**heads, window=0, read=False) | planning.attention(**heads, window=24, read=True)
+    planners = list((kinds | planning.head() | (planning.recurrent(4) if seed % 2 else {})).values())
+    plans, inside = Plans(planners), [p for p in planners if p.inside]
+    by_row = [name for p in inside for name in p.by_row]
+    layouts = [
+        Layout(capacity, {name: n for p in inside for name, n in p.room(capacity).items()}, by_row)
+        for rows in (32, 64, 96, 128, 192)
+        for capacity in capacities(rows)
+    ]
+    lists = plans.compiled
+    assert lists is not None
+    plain, compiled = Staging(plans, layouts), CompiledStaging(lists, plans, layouts)
+    n_held = 0
+    for n in (0, 1, 2, 3, 5, 9):
+        packed = pack(Units.of(random_units(rng, n, 24, 60)))
+        before = rng.integers(0, 1 << 30, layouts[-1].size + 2000).astype(np.int32)
+        held, other = before.copy(), before.copy()
+        expected, found = plain(packed, held), compiled(packed, other)
+        if expected is None:
+            assert found is None
+            continue
+        assert found is not None
+        n_held += 1
+        assert (found.layout, found.used, found.spans) == (expected.layout, expected.used, expected.spans)
+        np.testing.assert_array_equal(other, held)
+        assert compiled(packed, other[: found.used - 4]) is None
+    assert n_held > 2

@@ -1,9 +1,9 @@
 """Elastic decoding: chunks whose size is chosen, beside fixed ones, whole blocks and a token a step.
 
 Weights are random and of a true shape. The engine runs whole steps, and by which step a token is known comes from a
-commit curve. In two layers: steps are measured at each batch in each mode; decoding is then simulated over their times
-on every data set and batch, and some of it is run by the engine too, so that both can be compared. Every row says which
-of it is simulated.
+commit curve. In two layers: steps are measured at each batch in each mode, and some decoding and some requests at
+random; decoding is then simulated over the times of steps on every data set and batch, also what the engine ran, so
+that both can be compared. Every row says which of it is simulated.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ import gc
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from ramet.bench import elastic_simulated, elastic_trace, machine, sdar_checkpoint
+from ramet.bench import elastic_trace, machine, sdar_checkpoint
 from ramet.bench.block_shapes import BLOCK, RAW, config_of, names_of
 from ramet.bench.commit_curves import DATASETS, Dataset
 from ramet.bench.curve_judge import CurveJudge
 from ramet.bench.elastic_found import Found
 from ramet.bench.elastic_sides import Mode, Side
-from ramet.bench.elastic_simulated import AUTO, NEXT, WHOLE, Costs, Floats
+from ramet.bench.elastic_simulated import AUTO, NEXT, WHOLE
+from ramet.bench.elastic_simulation import SIZES, Simulation
 from ramet.bench.elastic_trace import LIMIT_S
 from ramet.bench.lmdeploy_peer import LMDeployPeer, python_with_lmdeploy
 from ramet.bench.random_model import RandomModel
@@ -34,35 +35,37 @@ from ramet.bench.rates import rates_of
 from ramet.bench.samples import JsonObject
 from ramet.bench.step_times import StepFloor, StepTimes, Timed
 from ramet.bench.watch import Watch
+from ramet.engine.latency import describe
 from ramet.engine.settings import EngineSettings
 from ramet.errors import InvalidRequest
 
-GRID = (2, 4, 8, 16, 32)  # sizes of chunks whose steps are measured
-SOME: tuple[Mode, ...] = ("auto", 8, 32, "block", "next")  # modes that the engine decodes in, too
+LOADED: tuple[Mode, ...] = ("auto", 8, 32, "block")  # modes that the engine decodes loads in, and a token a step
+TRACED: tuple[Mode, ...] = ("auto", "block", 4, 8)  # and requests at random, likewise
+PARTS = ("steps", "loads", "traces", "simulation")  # in every mode, and three that need them
 _TYPICAL = DATASETS[3].curve()  # by which rows become known while steps are measured
 _GRID_STEPS, _LOAD_STEPS = 24, 80
 _WARM, _LOAD_WARM = 3, 12
-_SHARES = {"grid": 0.3, "loads": 0.4, "trace": 0.2}  # of the budget
+_LOADS = 0.6  # of the budget, where there are loads
+_MORE, _LESS = 2.0, 0.93  # requests a second of a trace, of those that are expected to be served, and that then were
 _PEERS_MASK = 151669  # the id of the mask, which LMDeploy takes for granted
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """batches: replies at once. datasets: of commit curves, simulated; `some` of them at `some_batches` by the engine.
-    n_prompt: tokens of a prompt, at least. budget_s: of what the engine runs. n_steps, trace_s: of what is simulated,
-    by `workers` processes. whole_blocks: time their steps, and nothing else."""
+    """batches: replies at once. n_prompt: tokens of a prompt, at least. parts: what is done besides steps of whole
+    blocks. budget_s: of steps and loads. trace_s: of each trace that the engine runs. loaded: data sets decoded there,
+    of loaded_batches replies; traced: whose requests come at random."""
 
     batches: Sequence[int]
-    datasets: Sequence[Dataset] = DATASETS
-    some: Sequence[Dataset] = (DATASETS[0], DATASETS[3])
-    some_batches: Sequence[int] = (1, 8, 32, 128, 256)
     n_prompt: int = 256
+    parts: Collection[str] = PARTS
     budget_s: float = 300.0
-    n_steps: int = 360
-    trace_s: float = 60.0
-    workers: int = 1
+    trace_s: float = 10.0
+    loaded: Sequence[Dataset] = (DATASETS[0], DATASETS[3])
+    loaded_batches: Sequence[int] = (1, 8, 32, 128, 256)
+    traced: Dataset = DATASETS[0]
+    simulation: Simulation = field(default_factory=Simulation)
     seed: int = 0
-    whole_blocks: bool = False
 
     @property
     def n_context(self) -> int:
@@ -71,8 +74,9 @@ class Work:
 
     def as_json(self) -> JsonObject:
         return {
-            **asdict(self), "batches": list(self.batches), "some_batches": list(self.some_batches), "block": BLOCK,
-            "datasets": [each.name for each in self.datasets], "some": [each.name for each in self.some],
+            "batches": list(self.batches), "n_prompt": self.n_prompt, "parts": list(self.parts),
+            "budget_s": self.budget_s, "trace_s": self.trace_s, "loaded": [each.name for each in self.loaded],
+            "loaded_batches": list(self.loaded_batches), "traced": self.traced.name, "seed": self.seed, "block": BLOCK,
         }  # fmt: skip
 
 
@@ -85,14 +89,18 @@ def run(shape: str, settings: EngineSettings, work: Work, *, peer: bool, python:
     assert settings.threads
     torch.set_num_threads(settings.threads)
     watch.step(f"making {shape}")
-    model = RandomModel.made(shape, config_of(shape), names_of(shape), settings)
+    model = RandomModel.made(shape, config_of(shape), names_of(shape), settings, even=True)
     found = Found(
         model=model.describe(), machine=machine.describe(settings.threads),
         settings={**work.as_json(), "device": settings.device, "dtype": settings.dtype},
     )  # fmt: skip
+    if "routing" in model.decoder.ops.why:
+        found.settings["experts"] = "chosen evenly, not by the random weights"
     gc.collect()
     gc.freeze()
     _Bench(model, settings, work, found, watch).run(peer_python)
+    if "simulation" in work.parts:
+        work.simulation.run(found, watch)
     return found
 
 
@@ -105,36 +113,46 @@ class _Bench:
     watch: Watch
 
     def run(self, peer_python: Path | None) -> None:
-        floor = self._floor()
-        following = None if self.work.whole_blocks else self._next()
+        """What the engine runs, token by token, then in chunks and whole blocks, whose traces are last: by then there
+        is something to simulate over."""
+        if "steps" in self.work.parts:
+            with self._side(causal=True) as side:
+                grid = [self._timed(side, "next", batch) for batch in self.work.batches]
+                self._decode(side, ("next",), ("next",), grid, 0.0)
         with ExitStack() as stack:
             peer = None if peer_python is None else stack.enter_context(self._peer(peer_python))
             side = stack.enter_context(self._side(causal=False))
-            grid, theirs = self._grid(side, floor, peer)
-            if following is not None:
-                self._decoding(side, grid, following, floor, theirs)
+            grid = self._grid(side, self._floor(), peer)
+            if "steps" in self.work.parts:
+                fit = StepTimes.of(grid, self.work.n_context).fit
+                self.found.latency = describe(fit)
+                self._decode(side, LOADED, TRACED, grid, fit.slopes[2])
 
     def _floor(self) -> StepFloor:
+        """With the kernels that the engine has compiled, all at once."""
         self.watch.step("measuring what the device does at most")
         rates = rates_of(self.model.decoder)
         rows = sorted({1 << i for i in range((BLOCK * max(self.work.batches)).bit_length())})
         floor = StepFloor.of(self.model, rates, rows, self.work.n_context)
-        self.found.rates = {**asdict(rates), "key_bytes": floor.key_bytes, "weights_bytes": float(floor.n_bytes[-1])}
+        self.found.rates = floor.as_json()
+        self.watch.save(self.found)
         return floor
 
-    def _decoding(
-        self, side: Side, grid: list[Timed], following: list[Timed], floor: StepFloor, theirs: dict[int, float]
+    def _decode(
+        self, side: Side, loaded: Sequence[Mode], traced: Sequence[Mode], grid: Sequence[Timed], row_s: float
     ) -> None:
-        """What is made of steps: decoding, by the engine and simulated."""
-        times = StepTimes.of(grid, self.work.n_context)
-        self.found.latency = _described(times)
-        costs = Costs(
-            chunks=times, next=StepTimes.of(following, self.work.n_context, times.fit), told=times.told,
-            floor=_Floor(floor), peer=theirs,
-        )  # fmt: skip
-        self._loads(side, [mode for mode in SOME if mode != "next"])
-        self._simulate(costs)
-        self._traces(side, costs)
+        """Loads and requests at random. row_s: what a row of a prompt takes."""
+        if "loads" in self.work.parts:
+            self._loads(side, loaded)
+        if "traces" in self.work.parts:
+            for mode in traced:
+                self._traces(side, mode, self._expected(mode, grid, row_s))
+
+    def _expected(self, mode: Mode, grid: Sequence[Timed], row_s: float) -> float:
+        """Requests a second: what a mode decodes of the most replies at once, and the rows of prompts besides."""
+        batch, name, dataset = max(self.work.batches), _name(mode), self.work.traced
+        tokens_s = max(each.tokens_s for each in grid if each.batch == batch and name in (AUTO, each.mode))
+        return 1 / (dataset.reply[0] / tokens_s + dataset.prompt[0] * row_s)
 
     @contextmanager
     def _side(self, *, causal: bool) -> Iterator[Side]:
@@ -160,19 +178,12 @@ class _Bench:
                 self.found.start_s["peer"] = peer.start_s
                 yield peer
 
-    def _next(self) -> list[Timed]:
-        """Steps of a token each, and loads of it."""
-        with self._side(causal=True) as side:
-            timed = [self._timed(side, "next", batch) for batch in self.work.batches]
-            self._loads(side, ["next"])
-        return timed
-
-    def _grid(self, side: Side, floor: StepFloor, peer: LMDeployPeer | None) -> tuple[list[Timed], dict[int, float]]:
-        """Steps in every mode at every batch, or of whole blocks alone; whole blocks by turns with the peer's."""
-        grid, theirs = list[Timed](), dict[int, float]()
+    def _grid(self, side: Side, floor: StepFloor, peer: LMDeployPeer | None) -> list[Timed]:
+        """Steps in every mode at every batch, or of whole blocks alone; these by turns with the peer's."""
+        grid = list[Timed]()
         for batch in self.work.batches:
-            if not self.work.whole_blocks:
-                grid += [self._timed(side, size, batch) for size in GRID]
+            if "steps" in self.work.parts:
+                grid += [self._timed(side, size, batch) for size in SIZES]
             grid.append(whole := self._timed(side, "block", batch))
             row = _whole_row(whole, floor)
             self.found.whole.append(row)
@@ -180,17 +191,18 @@ class _Bench:
             if peer is not None:
                 self.watch.step(f"{batch} replies: LMDeploy")
                 steps = peer.steps(batch, self.work.n_prompt)
-                theirs[batch] = statistics.median(steps)
-                row |= {"peer_ms": theirs[batch] * 1e3, "peer_over_ours": theirs[batch] / whole.seconds}
+                theirs = statistics.median(steps)
+                row |= {"peer_ms": theirs * 1e3, "peer_over_ours": theirs / whole.seconds}
                 row["peer_samples"] = [round(each, 7) for each in steps]
                 self.watch.save(self.found)
-        return grid, theirs
+        return grid
 
     def _timed(self, side: Side, mode: Mode, batch: int) -> Timed:
         """Steps of a typical curve."""
         self.watch.step(f"{batch} replies: steps of {_name(mode)}")
         judge = None if mode == "next" else CurveJudge(_TYPICAL, BLOCK, np.random.default_rng(self.work.seed))
-        n_modes, share = (1, 1.0) if self.work.whole_blocks else (len(GRID) + 2, _SHARES["grid"])
+        n_modes = len(SIZES) + 2 if "steps" in self.work.parts else 1
+        share = 1 - _LOADS if "loads" in self.work.parts else 1.0
         limit_s = share * self.work.budget_s / (len(self.work.batches) * n_modes)
         seen = side.run(mode, batch, judge, n_steps=_GRID_STEPS, limit_s=limit_s, n_warm=_WARM)
         timed = Timed.of(_name(mode), batch, seen)
@@ -200,9 +212,10 @@ class _Bench:
 
     def _loads(self, side: Side, modes: Sequence[Mode]) -> None:
         """Decoding as the engine does it."""
-        batches = [batch for batch in self.work.some_batches if batch in self.work.batches]
-        limit_s = _SHARES["loads"] * self.work.budget_s / (len(batches) * len(self.work.some) * len(SOME))
-        for dataset in self.work.some:
+        batches = [batch for batch in self.work.loaded_batches if batch in self.work.batches]
+        n_runs = len(batches) * len(self.work.loaded) * (len(LOADED) + 1)
+        limit_s = _LOADS * self.work.budget_s / max(1, n_runs)
+        for dataset in self.work.loaded:
             side.forget()
             for batch in batches:
                 for mode in modes:
@@ -216,54 +229,37 @@ class _Bench:
                     self.found.loads.append(row)
                     self.watch.save(self.found)
 
-    def _simulate(self, costs: Costs) -> None:
+    def _traces(self, side: Side, mode: Mode, expected: float) -> None:
+        """More requests than are served, which tells how many are; then a few less than that, behind fewer replies
+        where tokens took too long."""
+        most = max(self.work.batches)
+        row = self._trace(side, mode, _MORE * expected, most)
+        if row["served_s"]:
+            part = _LESS * min(1.0, LIMIT_S * 1e3 / row["p90_ms"])
+            self._trace(side, mode, _LESS * row["served_s"], max(1, int(part * most)))
+
+    def _trace(self, side: Side, mode: Mode, rate: float, n_begun: int) -> dict[str, float]:
+        """Behind n_begun replies that are under way."""
         work = self.work
-        self.watch.step("simulating loads")
-        found = elastic_simulated.cells(work.datasets, work.batches, costs, workers=work.workers, n_steps=work.n_steps)
-        for n, row in enumerate(found, 1):
-            self.watch.step(f"simulated {n} of {len(work.datasets) * len(work.batches)} loads")
-            self.found.cells.append(row)
-        self.found.summary = elastic_simulated.summary(self.found.cells)
-        self.watch.save(self.found)
-
-    def _traces(self, side: Side, costs: Costs) -> None:
-        """Requests at random: the capacity of each mode, simulated; then the engine near that of the best ones."""
-        work, dataset = self.work, self.work.datasets[0]
-        self.watch.step("simulating requests that come at random")
-        rows = elastic_trace.capacities(dataset, costs, seconds=work.trace_s, workers=work.workers)
-        self.found.capacities = rows
-        self.watch.save(self.found)
-        rate = max(float(str(row["requests_s"])) for row in rows if row["mode"] == AUTO)
-        if not rate:
-            return
-        for mode in ("auto", "block"):
-            self._trace(side, mode, dataset, costs, rate)
-
-    def _trace(self, side: Side, mode: Mode, dataset: Dataset, costs: Costs, rate: float) -> None:
-        limit_s = _SHARES["trace"] * self.work.budget_s / 2
-        n = max(8, int(rate * min(limit_s / 2, self.work.trace_s)))
-        self.watch.step(f"{n} requests at {rate:.3g} a second: {_name(mode)}")
+        self.watch.step(f"{rate:.3g} requests a second: {_name(mode)}")
         side.forget()
-        judge = CurveJudge(dataset.curve(), BLOCK, np.random.default_rng(self.work.seed))
-        trace, took = elastic_trace.measured(side, mode, dataset, judge, rate=rate, n_requests=n, seed=self.work.seed)
-        told = elastic_trace.simulated(dataset, _name(mode), costs, rate=rate, n_requests=n, seed=self.work.seed)
+        judge = None
+        if mode != "next":
+            judge = CurveJudge(work.traced.curve(), BLOCK, np.random.default_rng(work.seed))
+        number = elastic_trace.FIRST * (1 + len(self.found.traces))
+        trace = elastic_trace.measured(
+            side, mode, work.traced, judge, rate=rate, seconds=work.trace_s, n_begun=n_begun, seed=work.seed,
+            number=number,
+        )  # fmt: skip
+        figures = elastic_trace.figures(trace, work.traced)
         self.found.traces.append({
-            "dataset": dataset.name, "mode": _name(mode), "commits": "simulated", "steps": "measured",
-            "requests_s": rate, "requests": n, "limit_ms": LIMIT_S * 1e3, "seconds": took,
-            "p90_ms": trace.per_token() * 1e3, "p90_ms_simulated": told.per_token() * 1e3,
+            "dataset": work.traced.name, "mode": _name(mode), "commits": "simulated", "steps": "measured",
+            "requests_s": rate, "seconds": work.trace_s, "begun": n_begun, "most": max(work.batches),
+            "seed": work.seed, "requests": len(trace.came) - n_begun, "limit_ms": LIMIT_S * 1e3, **figures,
             "over_time": elastic_trace.over_time(trace),
         })  # fmt: skip
         self.watch.save(self.found)
-
-
-@dataclass(frozen=True, slots=True)
-class _Floor:
-    """By the part of the rows that is read."""
-
-    floor: StepFloor
-
-    def __call__(self, rows: Floats, n_replies: int, read: float) -> Floats:
-        return self.floor.seconds(rows, n_replies, rows * read)
+        return figures
 
 
 def _whole_row(whole: Timed, floor: StepFloor) -> JsonObject:
@@ -277,12 +273,6 @@ def _whole_row(whole: Timed, floor: StepFloor) -> JsonObject:
         "floor_ms": least * 1e3, "floor_read_ms": own * 1e3, "over_floor": whole.seconds / least,
         "over_floor_read": whole.seconds / own,
     }  # fmt: skip
-
-
-def _described(times: StepTimes) -> str:
-    from ramet.engine.latency import describe
-
-    return describe(times.fit)
 
 
 def _name(mode: Mode) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 from ramet.bench.report import Document
 from ramet.bench.samples import JsonObject
@@ -13,10 +15,11 @@ class Found(Document):
     """A run of the bench. Rows say of their commits and of their steps whether they are simulated or measured; all are
     of the hardware in `machine`.
 
-    steps: what was measured of whole steps, by mode and batch. whole: of those of whole blocks, beside their floor and
-    the peer's. loads: decoding as the engine did it; cells: as it was simulated on all data sets, `summary` of it.
-    capacities: requests a second that are served within the limit, simulated; trace: such a trace as the engine ran
-    it. quality and clients: of a trained model. start_s: seconds that each part took to be ready.
+    rates: what the device does at most, and the floor of steps that is made of it. steps: what was measured of whole
+    steps, by mode and batch. whole: of those of whole blocks, beside their floor and the peer's. loads: decoding as the
+    engine did it; cells: as it was simulated on all data sets, `summary` of it. capacities: requests a second that are
+    served within the limit, simulated; traces: requests at random as the engine served them. quality and clients: of a
+    trained model. start_s: seconds that each part took to be ready.
     """
 
     model: str
@@ -35,6 +38,10 @@ class Found(Document):
     traces: list[JsonObject] = field(default_factory=list)
     quality: list[JsonObject] = field(default_factory=list)
     clients: list[JsonObject] = field(default_factory=list)
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Self:
+        return cls(**{field.name: told[field.name] for field in fields(cls) if field.name in told})
 
     @property
     def hardware(self) -> str:

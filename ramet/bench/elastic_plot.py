@@ -33,10 +33,13 @@ def draw(found: Found, directory: Path) -> None:
 
 
 def capacity(axes: Axes, found: Found) -> None:
-    """A line for each mode."""
+    """A line for each mode; crosses: what the engine measured, of the requests that came."""
     rows: list[dict[str, Any]] = found.capacities
     for row in rows:
         axes.plot(row["rates"], row["p90_ms"], color=_COLOURS[row["mode"]], lw=2, marker="o", ms=4, label=row["mode"])
+    traced: list[dict[str, Any]] = found.traces
+    for row in traced:
+        axes.plot(row["requests_s"], row["p90_ms"], color=_COLOURS[row["mode"]], marker="x", ms=8, mew=2)
     limit = rows[0]["limit_ms"]
     axes.axhline(limit, color=FAINT, lw=1, ls="--")
     axes.set(xlim=(0, None), ylim=(0, 3 * limit), xlabel="requests a second", ylabel="ms a token, nine of ten requests")
@@ -65,7 +68,7 @@ def throughput(axes: Axes, found: Found) -> None:
 
 def _over_time(found: Found) -> Figure:
     """Sizes of chunks above, replies below."""
-    row: dict[str, Any] = next(row for row in found.traces if row["mode"] == "auto")
+    row: dict[str, Any] = [row for row in found.traces if row["mode"] == "auto"][-1]
     told = row["over_time"]
     figure = _empty(found, (8.0, 5.2))
     above = figure.add_subplot(2, 1, 1)

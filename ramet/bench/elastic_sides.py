@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from ramet.engine.compiled_blocks import live_blocks
 from ramet.engine.engine import Engine
 from ramet.engine.replies import Replies
 from ramet.engine.settings import EngineSettings
+from ramet.engine.writer import OnPiece
 from ramet.errors import RametError
 from ramet.generation import GenerationRequest
 from ramet.layers.storage import row_bytes
@@ -30,6 +32,7 @@ from ramet.text.conversation import Conversation
 Mode = Literal["auto", "block", "next"] | int  # an integer: chunks of that size
 MAX_TOKENS = 4096  # of a reply, that is none to end while it is timed
 _LEAST_ROWS = 1 << 15  # of pages, for replies that come at random
+_MAX_QUEUE = 1 << 20  # requests, for those that come faster than they are served wait
 _SHARE = 3  # pages take this part of the free memory at most
 
 
@@ -49,11 +52,14 @@ class Side:
     def opened(
         cls, model: RandomModel, settings: EngineSettings, *, n_prompt: int, batch: int, causal: bool = False
     ) -> Iterator[Side]:
-        """Settings are resolved ones; pages hold `batch` replies for a while, where memory allows for it. causal: the
+        """Settings are resolved ones; `batch` replies at once, at most (or two, for one does not choose its
+        chunks), and pages that hold them for a while, where memory allows for it. causal: the
         same layers, token by token."""
         masking = None if causal else masking_of(model.name)
         n_rows = max(_LEAST_ROWS, batch * (n_prompt + BLOCK + MAX_TOKENS // 4))
-        settings = replace(settings, cache_bytes=_cache_bytes(model, settings, n_rows))
+        settings = replace(
+            settings, cache_bytes=_cache_bytes(model, settings, n_rows), max_round_requests=max(2, batch)
+        )
         nobody = cast(Decider, SimpleNamespace(settings=SimpleNamespace(method="replies to random ids")))
         mute = cast(Conversation, SimpleNamespace(tokenizer=SimpleNamespace(eos=())))
         with Engine(model.name, model.decoder, nobody, settings, None, mute, masking) as engine:
@@ -113,6 +119,19 @@ class Side:
             yield
         finally:
             replies.judge, replies.live = before, live
+
+    def begin(self, request: GenerationRequest, on_piece: OnPiece) -> Future[int]:
+        """A reply whose pieces the engine's own thread tells."""
+        return self.engine.writer._start(request, on_piece)[0]
+
+    def end(self, replies: Sequence[Future[int]]) -> None:
+        """Cancel what is under way. Raises what a reply ended with."""
+        for reply in replies:
+            reply.cancel()
+        asyncio.run(self._rest())
+        for reply in replies:
+            if not reply.cancelled():
+                reply.result()
 
     async def _rest(self) -> None:
         """Until the engine has let go of replies that were cancelled; it tells nobody."""

@@ -104,11 +104,25 @@ def capacities(found: Found) -> Table:
 
 
 def traces(found: Found) -> Table:
-    heads = ["mode", "requests", "a second", "P90 ms a token", "simulated"]
-    table = _table("requests at random, by the engine", "simulated commits, measured steps", heads)
+    heads = [
+        "mode",
+        "come",
+        "served",
+        "simulated",
+        "P90 ms a token",
+        "simulated",
+        "ms to the first",
+        "simulated",
+        "met",
+    ]
+    caption = "requests a second; measured steps, and the same simulated over measured times"
+    table = _table("requests at random, by the engine, simulated commits", caption, heads)
     for row in _rows(found.traces):
-        p90 = _bold(short(row["p90_ms"])), short(row["p90_ms_simulated"])
-        table.add_row(row["mode"], str(row["requests"]), f"{row['requests_s']:.3g}", *p90)
+        cells = [f"{row['requests_s']:.1f}"]
+        for name, told in (("served_s", "{:.1f}"), ("p90_ms", "{:.1f}"), ("delay_ms", "{:.0f}")):
+            own, simulated = row[name], row.get(f"{name}_simulated")
+            cells += [_bold(told.format(own)), "-" if simulated is None else told.format(simulated)]
+        table.add_row(row["mode"], *cells, "yes" if row["met"] else "no")
     return table
 
 

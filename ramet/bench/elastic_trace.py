@@ -3,10 +3,11 @@ runs."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,9 +18,11 @@ from ramet.bench.elastic_sides import Side
 from ramet.bench.elastic_simulated import AUTO, NEXT, WHOLE, Costs, Floats, Told, in_processes
 from ramet.bench.samples import JsonObject
 from ramet.bench.simulated import Mode
-from ramet.bench.simulated_loads import BLOCK, Ints, Trace, capacity, lengths, served
+from ramet.bench.simulated_loads import BLOCK, DELAY_S, Arrivals, Ints, Trace, capacity, served
 from ramet.denoise.elastic import Auto, Demand, Fixed
+from ramet.generation import Piece
 
+FIRST = 1_000_000  # the number of the first request that nobody else's ids have
 LIMIT_S = 0.05  # of nine of ten requests, from one token to the next
 MODES = (AUTO, "2", "4", "8", "16", "32", WHOLE, NEXT)
 _LOWEST, _HIGHEST, _LEAST = 0.5, 500.0, 100  # requests a second that are tried, and requests at least
@@ -42,8 +45,8 @@ class Informed:
         return self._told(rows)
 
 
-def simulated(dataset: Dataset, name: str, costs: Costs, *, rate: float, n_requests: int, seed: int = 0) -> Trace:
-    """A trace in the mode of that name."""
+def simulated(dataset: Dataset, name: str, costs: Costs, *, rate: float, n_requests: int, **more: Any) -> Trace:
+    """A trace in the mode of that name. more: as `served` takes it."""
     mode: Mode
     if name == AUTO:
         mode = Informed(costs)
@@ -52,21 +55,22 @@ def simulated(dataset: Dataset, name: str, costs: Costs, *, rate: float, n_reque
     else:
         mode = Fixed(int(name))
     seconds = costs.next if name == NEXT else costs.chunks
-    return served(dataset, mode, seconds, rate=rate, n_requests=n_requests, seed=seed)
+    return served(dataset, mode, seconds, rate=rate, n_requests=n_requests, **more)
 
 
 def capacities(
-    dataset: Dataset, costs: Costs, *, seconds: float, workers: int, modes: Sequence[str] = MODES
+    dataset: Dataset, costs: Costs, *, seconds: float, workers: int, n_most: int = 256, modes: Sequence[str] = MODES
 ) -> list[JsonObject]:
     """By mode the requests a second at which nine of ten take LIMIT_S a token at most, and what they take at others; of
-    traces that requests come in for so many seconds."""
-    work = partial(_capacity, dataset=dataset, costs=costs, seconds=seconds)
+    traces that requests come in for so many seconds. n_most: replies at once."""
+    work = partial(_capacity, dataset=dataset, costs=costs, seconds=seconds, n_most=n_most)
     return list(in_processes(work, modes, workers))
 
 
-def _capacity(name: str, *, dataset: Dataset, costs: Costs, seconds: float) -> JsonObject:
+def _capacity(name: str, *, dataset: Dataset, costs: Costs, seconds: float, n_most: int) -> JsonObject:
     def at(rate: float) -> Trace:
-        return simulated(dataset, name, costs, rate=rate, n_requests=max(_LEAST, int(rate * seconds)))
+        n = max(_LEAST, int(rate * seconds))
+        return simulated(dataset, name, costs, rate=rate, n_requests=n, max_running=n_most)
 
     found = capacity(at, LIMIT_S, low=_LOWEST, high=_HIGHEST)
     rates = [part * (found or 1.0) for part in _PARTS]
@@ -84,37 +88,77 @@ def over_time(trace: Trace) -> JsonObject:
     }  # fmt: skip
 
 
+@dataclass(slots=True)
+class _Heard:
+    """Of each request [N], told by the engine's thread: when its first tokens and its last were there, and how many it
+    got. Nothing is heard of others' tasks, which would wait for the interpreter beside the engine."""
+
+    first: Floats
+    last: Floats
+    n_tokens: Ints
+
+    @classmethod
+    def of(cls, n: int) -> Self:
+        return cls(np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, np.int64))
+
+    def hear(self, number: int, piece: Piece) -> None:
+        if piece.positions:
+            self.last[number] = time.perf_counter()
+            if not self.n_tokens[number]:
+                self.first[number] = self.last[number]
+            self.n_tokens[number] += len(piece.positions)
+
+    def forget(self) -> None:
+        self.first[:] = self.last[:] = np.nan
+        self.n_tokens[:] = 0
+
+
 def measured(
-    side: Side, mode: SideMode, dataset: Dataset, judge: Judge, *, rate: float, n_requests: int, seed: int = 0
-) -> tuple[Trace, float]:
-    """What the engine does with requests of random ids that come at random; and how many seconds it took."""
-    rng = np.random.default_rng(seed)
-    came = np.cumsum(rng.exponential(1 / rate, n_requests))
+    side: Side, mode: SideMode, dataset: Dataset, judge: Judge | None, *, rate: float, seconds: float, n_begun: int,
+    seed: int, number: int,
+) -> Trace:  # fmt: skip
+    """What the engine does with requests of random ids that come at random for so many seconds, behind n_begun that are
+    under way; then all are cancelled. number: of the first one's ids, which others are not to have."""
+    asked = Arrivals.at_random(dataset, rate, most_requests(rate, seconds), np.random.default_rng(seed), n_begun)
     room = side.engine.writer.max_length // 2
-    prompts, n_tokens = (np.minimum(lengths(*of, n_requests, rng), room) for of in (dataset.prompt, dataset.reply))
-    clock = Clock(judge, 0, 1 << 60, float("inf"), lambda: None)
+    requests = [
+        side.request(i, mode, None, min(int(n), room))
+        if i < n_begun
+        else side.request(number + i, mode, min(int(n_prompt), room), min(int(n), room))
+        for i, (n_prompt, n) in enumerate(zip(asked.prompts, asked.n_tokens, strict=True)) if asked.came[i] < seconds
+    ]  # fmt: skip
+    heard, clock = _Heard.of(len(requests)), Clock(judge, 0, 1 << 60, float("inf"), lambda: None)
     with side.judged(mode, clock):
-        began, first, last = asyncio.run(_asked(side, mode, came, prompts, n_tokens))
-    at = np.array([each.at for each in clock.seen]) - began
-    replies = np.array([each.replies for each in clock.seen])
-    rows = np.array([each.rows for each in clock.seen])
-    return Trace(came, first, last, n_tokens, at, replies, rows // replies), float(last.max())
+        replies = [side.begin(request, partial(heard.hear, i)) for i, request in enumerate(requests[:n_begun])]
+        while any(not n and not reply.done() for n, reply in zip(heard.n_tokens, replies, strict=False)):
+            time.sleep(1e-3)
+        heard.forget()
+        began = time.perf_counter()
+        for i in range(n_begun, len(requests)):
+            time.sleep(max(0.0, began + asked.came[i] - time.perf_counter()))
+            replies.append(side.begin(requests[i], partial(heard.hear, i)))
+        time.sleep(max(0.0, began + seconds - time.perf_counter()))
+        side.end(replies)
+    seen = [each for each in clock.seen if began <= each.at < began + seconds]
+    at, n_live, rows = (np.array([getattr(each, name) for each in seen]) for name in ("at", "replies", "rows"))
+    came = asked.came[: len(requests)]
+    return Trace(
+        came, heard.first - began, np.minimum(heard.last - began, seconds), heard.n_tokens, at - began, n_live,
+        rows // np.maximum(n_live, 1), seconds,
+    )  # fmt: skip
 
 
-async def _asked(
-    side: Side, mode: SideMode, came: Floats, prompts: Ints, n_tokens: Ints
-) -> tuple[float, Floats, Floats]:
-    """When it began; and from then on, when each had its first tokens and its last."""
-    first, last = np.full((2, len(came)), np.nan)
-    began = time.perf_counter()
+def figures(trace: Trace, dataset: Dataset) -> dict[str, float]:
+    """Milliseconds a token of nine of ten requests, and to the first tokens; and the requests a second whose tokens
+    were made, of the mean length: where more come, that is what can be served. met: whether that is within LIMIT_S, and
+    requests are begun as they come."""
+    per_token, delay = trace.per_token(), trace.delay()
+    return {
+        "p90_ms": per_token * 1e3, "delay_ms": delay * 1e3, "served_s": trace.tokens_s() / dataset.reply[0],
+        "met": per_token <= LIMIT_S and delay <= DELAY_S,
+    }  # fmt: skip
 
-    async def one(i: int) -> None:
-        await asyncio.sleep(max(0.0, began + came[i] - time.perf_counter()))
-        request = side.request(1_000_000 + i, mode, int(prompts[i]), int(n_tokens[i]))
-        async for piece in side.engine.writer.stream(request):
-            last[i] = time.perf_counter() - began
-            if piece.positions and np.isnan(first[i]):
-                first[i] = last[i]
 
-    await asyncio.gather(*(one(i) for i in range(len(came))))
-    return began, first, last
+def most_requests(rate: float, seconds: float) -> int:
+    """More than come at random in so many seconds."""
+    return int(rate * seconds + 6 * (rate * seconds) ** 0.5) + 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
+from ramet.bench.even_routing import evenly
 from ramet.bench.random_weights import RandomWeights
 from ramet.bench.true_shapes import config_of
 from ramet.config import rope_frequencies
@@ -38,14 +39,20 @@ class RandomModel:
         return cls.made(name, config_of(name), _NAMES, settings)
 
     @classmethod
-    def made(cls, name: str, config: PretrainedConfig, names: Collection[str], settings: EngineSettings) -> Self:
-        """Of any configuration. names: parameters that a checkpoint has, as far as a plan asks for them."""
+    def made(
+        cls, name: str, config: PretrainedConfig, names: Collection[str], settings: EngineSettings, even: bool = False
+    ) -> Self:
+        """Of any configuration. names: parameters that a checkpoint has, as far as a plan asks for them. even: experts
+        of groups are chosen evenly, and not by random weights."""
         device = torch.device(settings.device)
         family, text = FAMILIES[config.model_type], config.get_text_config()
         shape = family.shape(text)
         weights = RandomWeights(family.plan(shape, names), DTYPES[settings.dtype], device)
         rotaries = [rope_frequencies(text, kind) for kind in shape.rotaries]
-        decoder = Decoder(shape, weights, rotaries, choose(device, settings.ops, invariant=settings.batch_invariant))
+        ops = choose(device, settings.ops, invariant=settings.batch_invariant)
+        if even:
+            ops = evenly(ops, shape)
+        decoder = Decoder(shape, weights, rotaries, ops)
         return cls(name, config, weights, decoder)
 
     def describe(self) -> str:

@@ -18,8 +18,11 @@ class Document(ABC):
     def as_json(self) -> JsonObject: ...
 
     def write(self, path: Path) -> None:
-        """Written again and again as the run goes on, so that an interrupted one keeps what it has."""
-        path.write_text(json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n")
+        """Written again and again as the run goes on, beside the file and then in its place, so that one that is ended
+        at any time keeps what it has."""
+        beside = path.with_name(f"{path.name}.part")
+        beside.write_text(json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n")
+        beside.replace(path)
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ Ints = npt.NDArray[np.int64]
 
 BLOCK = 32
 DELAY_S = 1.0  # to a request's first tokens: with more, they come faster than they are served
+_DRAWN = 16  # replies of which one is met under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,9 @@ def steps(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
-    """Requests that came and went. Of each [N]: when it came, when its first tokens and its last were there, and how
-    many it got. Of each step [T]: when it ended, how many sequences gained, and the size of their chunks (empty:
-    none)."""
+    """Requests that came and went. Of each [N]: when it came, when its first tokens and its last were there (NaN: never
+    seen), and how many it got. Of each step [T]: when it ended, how many sequences gained, and the size of their chunks
+    (empty: none). until: when it was cut off; replies under way have what they got by then."""
 
     came: Floats
     first: Floats
@@ -90,18 +91,57 @@ class Trace:
     ended: Floats
     batches: Ints
     sizes: Ints
+    until: float = np.inf
 
     def per_token(self, quantile: float = 0.9) -> float:
-        """Seconds from one token to the next, of the requests with several: the mean of each, their quantile."""
-        several = self.n_tokens > 1
+        """Seconds from one token to the next, of the requests with several: the mean of each, their quantile. What was
+        cut off counts with a block of tokens at least: of fewer, which come together, the mean says little."""
+        several = self.n_tokens > (1 if self.until == np.inf else BLOCK)
+        if not several.any():
+            return self.until
         each = (self.last - self.first)[several] / (self.n_tokens[several] - 1)
         return float(np.quantile(each, quantile))
 
     def delay(self) -> float:
         """Seconds to the first tokens, of the last quarter of the requests the median: it grows with the trace where
-        more come than are served."""
-        last = slice(-max(1, len(self.came) // 4), None)
-        return float(np.median(self.first[last] - self.came[last]))
+        more come than are served. Where it was cut off, of those that had the time to wait for twice DELAY_S; who has
+        none yet waits to the end at least."""
+        n = int(np.searchsorted(self.came, self.until - 2 * DELAY_S, side="right")) or len(self.came)
+        last = slice(n - max(1, n // 4), n)
+        first = np.where(np.isnan(self.first), self.until, self.first)
+        return float(np.median(first[last] - self.came[last]))
+
+    def tokens_s(self) -> float:
+        """Tokens a second, of all requests."""
+        return float(self.n_tokens.sum() / min(self.until, float(np.nanmax(self.last))))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrivals:
+    """Requests [N] by when they come: tokens of their prompts and of their replies. The first n_begun are under way
+    from the beginning, with the rest of their replies before them."""
+
+    came: Floats
+    prompts: Ints
+    n_tokens: Ints
+    n_begun: int
+
+    @classmethod
+    def at_random(
+        cls, dataset: Dataset, rate: float, n_requests: int, rng: np.random.Generator, n_begun: int = 0
+    ) -> Arrivals:
+        """`rate` a second on average (Poisson), behind those that are under way: a reply is met the more likely the
+        longer it is, and anywhere in it."""
+        came = np.cumsum(rng.exponential(1 / rate, n_requests))
+        prompts, n_tokens = (lengths(*of, n_requests, rng) for of in (dataset.prompt, dataset.reply))
+        if n_begun:
+            some = lengths(*dataset.reply, _DRAWN * n_begun, rng)
+            met = rng.choice(some, n_begun, p=some / some.sum())
+            rest = np.ceil(met * rng.random(n_begun)).astype(np.int64)
+            n_tokens = np.concatenate((np.maximum(rest, 1), n_tokens))
+            came = np.concatenate((np.zeros(n_begun), came))
+            prompts = np.concatenate((np.zeros(n_begun, np.int64), prompts))
+        return cls(came, prompts, n_tokens, n_begun)
 
 
 @dataclass(slots=True)
@@ -121,22 +161,26 @@ def served(
     curve: Curve | None = None,
     max_running: int = 256,
     max_round_rows: int = 2048,
+    n_begun: int = 0,
+    until: float = np.inf,
 ) -> Trace:
-    """`rate` requests a second on average, each at random (Poisson). First come, first served: prompts share the rounds
-    of replies, up to max_round_rows of them in a round."""
+    """`rate` requests a second on average, each at random (Poisson), behind n_begun that are under way; `until` seconds
+    have passed. First come, first served: prompts share the rounds of replies, up to max_round_rows of them in a
+    round."""
     rng = np.random.default_rng(seed)
-    came = np.cumsum(rng.exponential(1 / rate, n_requests))
-    prompts, n_tokens = (lengths(*of, n_requests, rng) for of in (dataset.prompt, dataset.reply))
+    asked = Arrivals.at_random(dataset, rate, n_requests, rng, n_begun)
+    came, n_requests = asked.came, len(asked.came)
     decoder = Decoder(Sequences(curve or dataset.curve(), BLOCK, rng), mode, BLOCK)
     first, last = np.full((2, n_requests), np.nan)
+    n_got = np.zeros(n_requests, np.int64)
     waiting: deque[_Prompt] = deque()
     numbers = np.zeros(0, np.int64)  # of the replies under way
     ended, batches, now, arrived = list[float](), list[int](), 0.0, 0
-    while arrived < n_requests or waiting or len(numbers):
+    while now < until and (arrived < n_requests or waiting or len(numbers)):
         if not waiting and not len(numbers):
             now = max(now, came[arrived])
         while arrived < n_requests and came[arrived] <= now:
-            waiting.append(_Prompt(arrived, int(prompts[arrived])))
+            waiting.append(_Prompt(arrived, int(asked.prompts[arrived])))
             arrived += 1
         n_rows, begun = _admit(waiting, max_round_rows, max_running - len(numbers))
         stepped = decoder.step(n_rows)
@@ -145,12 +189,14 @@ def served(
         batches.append(len(numbers))
         gaining = numbers[stepped.gained > 0]
         first[gaining[np.isnan(first[gaining])]] = now
-        last[numbers[stepped.ended]] = now
+        last[gaining] = now
+        n_got[numbers] += stepped.gained
         decoder.sequences.drop(stepped.ended)
-        decoder.sequences.add(n_tokens[begun])
+        decoder.sequences.add(asked.n_tokens[begun])
         numbers = np.concatenate((numbers[~stepped.ended], begun))
     sizes = np.array(decoder.sizes, np.int64).reshape(-1)
-    return Trace(came, first, last, n_tokens, np.array(ended), np.array(batches), sizes)
+    n = int(np.searchsorted(came, until))
+    return Trace(came[:n], first[:n], last[:n], n_got[:n], np.array(ended), np.array(batches), sizes, until)
 
 
 def _admit(waiting: deque[_Prompt], n_rows: int, n_places: int) -> tuple[int, Ints]:

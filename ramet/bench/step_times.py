@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Self
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,12 @@ class Timed:
 
     def as_json(self) -> JsonObject:
         return {**asdict(self), "samples": [round(each, 7) for each in self.samples]}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Self:
+        """Of a row that has more besides."""
+        found = {field.name: told[field.name] for field in fields(cls)}
+        return cls(**{**found, "samples": tuple(found["samples"])})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,6 +136,18 @@ class StepFloor:
         return cls(
             rates, np.array(rows, float), flop, n_bytes, 2.0 * n_head, float(n_head * dtype.itemsize), own, n_context
         )
+
+    def as_json(self) -> JsonObject:
+        """But for n_context."""
+        curves = {name: getattr(self, name).tolist() for name in ("rows", "flop", "n_bytes")}
+        rest = {name: getattr(self, name) for name in ("head_flop", "head_bytes", "key_bytes")}
+        return {**asdict(self.rates), **curves, **rest}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any], n_context: int) -> Self:
+        rows, flop, n_bytes = (np.array(told[name], float) for name in ("rows", "flop", "n_bytes"))
+        rates = Rates(told["flop_per_s"], told["bytes_per_s"])
+        return cls(rates, rows, flop, n_bytes, told["head_flop"], told["head_bytes"], told["key_bytes"], n_context)
 
     def seconds(self, rows: Floats, n_replies: int, reads: Floats | None = None) -> Floats:
         """reads: all rows where it is not said."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,20 @@ from ramet.cli.bench_watch import drawer, json_option, printed, repeats_option, 
 SHAPES = ("sdar-8b", "sdar-1.7b", "llada2-mini", "sdar-tiny", "llada2-tiny")
 _BATCHES = "1,2,4,8,16,32,64,128,256"
 _ENGINE = ("device", "dtype", "threads", "max_round_tokens", "ops")
+PARTS = ("steps", "loads", "traces", "simulation")
 _SMALL_MODEL = "models/sprig-10m-b32"
+
+
+class Parts(click.ParamType[tuple[str, ...]]):
+    """Some of PARTS, with commas between, or none. All need the first."""
+
+    name = "PART,PART,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        parts = tuple(str(value).split(",")) if value != "none" else ()
+        if not set(parts) <= set(PARTS):
+            self.fail(f"{value!r} is neither none nor some of {', '.join(PARTS)}", param, ctx)
+        return (PARTS[0], *parts) if parts and PARTS[0] not in parts else parts
 
 
 @click.command("elastic")
@@ -29,20 +43,41 @@ _SMALL_MODEL = "models/sprig-10m-b32"
 @click.option("--batches", type=Numbers(), default=_BATCHES, show_default=True, help="Replies at once.")
 @click.option("--prompt", "n_prompt", type=click.IntRange(min=1), default=256, show_default=True, help="Tokens of one.")
 @click.option(
+    "--parts",
+    type=Parts(),
+    default=",".join(PARTS),
+    show_default=True,
+    help="What is done besides steps of whole blocks, or none: steps in every mode, and three parts that need them.",
+)
+@click.option(
     "--budget",
     "budget_min",
     type=click.FloatRange(min=0.01),
     default=5.0,
     show_default=True,
-    help="Minutes of what the engine runs.",
+    help="Minutes of the steps and loads that the engine runs.",
 )
 @click.option(
     "--trace",
     "trace_s",
+    type=click.FloatRange(min=4),  # whether requests wait is told by those that came two seconds before its end
+    default=10.0,
+    show_default=True,
+    help="Seconds of each of the ten traces that the engine runs.",
+)
+@click.option(
+    "--simulated-trace",
+    "simulated_trace_s",
     type=click.FloatRange(min=1),
     default=60.0,
     show_default=True,
     help="Seconds in which the requests of a simulated trace come.",
+)
+@click.option(
+    "--from",
+    "from_path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The JSON of a run, of which only the simulation is done, on any machine.",
 )
 @click.option(
     "--peer",
@@ -55,11 +90,6 @@ _SMALL_MODEL = "models/sprig-10m-b32"
     "--lmdeploy-python",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The python of an environment that has LMDeploy.  [default: the one that runs Ramet]",
-)
-@click.option(
-    "--whole-blocks",
-    is_flag=True,
-    help="Steps of whole blocks alone, beside their floor and the peer's: minutes less, and nothing is simulated.",
 )
 @click.option("--workers", type=click.IntRange(min=1), help="Processes that simulate.  [default: all cores]")
 @click.option(
@@ -100,7 +130,12 @@ def elastic(json_path: Path | None, plot_path: Path | None, **given: Any) -> Non
     own = options.given(given, _ENGINE)
     draw = None if plot_path is None else drawer("ramet.bench.elastic_plot")
     with watched(json_path) as watch:
-        found = _quick(own, given, watch) if given["quick"] else _whole(EngineSettings(**own).resolved(), given, watch)
+        if given["from_path"] is not None:
+            found = _simulated(given, watch)
+        elif given["quick"]:
+            found = _quick(own, given, watch)
+        else:
+            found = _whole(EngineSettings(**own).resolved(), given, watch)
     about = {"shape": found.model, "peer": found.peer, "step": found.latency, **found.machine, **found.settings}
     printed(hardware({name: fact for name, fact in about.items() if fact}), *elastic_table.parts(found))
     if draw is not None:
@@ -111,12 +146,27 @@ def _whole(settings: Any, given: dict[str, Any], watch: Any) -> Any:
     from ramet.bench import elastic as bench
 
     work = bench.Work(
-        batches=tuple(sorted(set(given["batches"]))), n_prompt=given["n_prompt"], budget_s=60 * given["budget_min"],
-        trace_s=given["trace_s"], workers=given["workers"] or len(os.sched_getaffinity(0)), seed=given["seed"],
-        whole_blocks=given["whole_blocks"],
+        batches=tuple(sorted(set(given["batches"]))), n_prompt=given["n_prompt"], parts=given["parts"],
+        budget_s=60 * given["budget_min"], trace_s=given["trace_s"], simulation=_simulation(given), seed=given["seed"],
     )  # fmt: skip
     peer = given["peer"] == "lmdeploy"
     return bench.run(given["shape"], settings, work, peer=peer, python=given["lmdeploy_python"], watch=watch)
+
+
+def _simulation(given: dict[str, Any]) -> Any:
+    from ramet.bench.elastic_simulation import Simulation
+
+    workers = given["workers"] or len(os.sched_getaffinity(0))
+    return Simulation(trace_s=given["simulated_trace_s"], workers=workers)
+
+
+def _simulated(given: dict[str, Any], watch: Any) -> Any:
+    from ramet.bench.elastic_found import Found
+
+    found = Found.from_json(json.loads(given["from_path"].read_text()))
+    if "simulation" in given["parts"]:
+        _simulation(given).run(found, watch)
+    return found
 
 
 def _quick(settings: dict[str, Any], given: dict[str, Any], watch: Any) -> Any:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from ramet.cache.store import Store
-from ramet.engine.staging import Layout, loose, outside
+from ramet.engine.staging import CompiledStaging, Layout, Staging, outside
 from ramet.layers.decoder import Decoder
 from ramet.ops.native.pack import pack
 from ramet.ops.planning import Plans
@@ -52,7 +51,7 @@ class _Host:
     def __init__(self, size: int, data: torch.Tensor) -> None:
         size = -(-size // _COPIED) * _COPIED
         self._memory, self._data = torch.zeros(size, dtype=torch.int32, pin_memory=True), data
-        self.array: IntArray = self._memory.numpy()
+        self.array: IntArray = self._memory.numpy()[: len(data)]
         self._parts: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # views, by their length
 
     def send(self, used: int) -> None:
@@ -80,7 +79,9 @@ class Graphs:
         self._rows = torch.arange(max(c.rows for c in self._layouts), dtype=torch.int32, device=model.device)
         self._hosts = [_Host(size, self._data) for _ in range(_BUFFERS)]
         self._turn = 0
-        self._order = sorted(self._layouts)
+        layouts = [self._layouts[capacity] for capacity in sorted(self._layouts)]
+        lists = self.plans.compiled
+        self._staging = Staging(self.plans, layouts) if lists is None else CompiledStaging(lists, self.plans, layouts)
         self._side = torch.cuda.Stream(model.device)
         self._pool = torch.cuda.graph_pool_handle()
         self._recorded: dict[Capacity, tuple[torch.cuda.CUDAGraph, torch.Tensor]] = {}
@@ -95,13 +96,11 @@ class Graphs:
 
     def _warm_head(self) -> None:
         packed = pack(Units.of([Unit(Tree.of([Segment([0], reads=[Read([0, 1])])]))]))
-        _, lists = self.plans(packed)
-        layout = self._layouts[self._order[0]]
-        spans, used = layout.places(behind := loose(packed, lists))
-        layout.fill(self._hosts[0].array, packed, {}, behind, spans)
-        self._hosts[0].send(used)
+        staged = self._staging(packed, self._hosts[0].array)
+        assert staged is not None
+        self._hosts[0].send(staged.used)
         hidden = torch.zeros(1, self._model.shape.hidden_size, dtype=self._model.dtype, device=self._model.device)
-        self._model.read(hidden, outside(self._data, spans))
+        self._model.read(hidden, outside(self._data, staged.spans))
 
     def _warm_draws(self) -> None:
         """Few rows and many: the likeliest ids, and drawn from all, from a part, and some so and some so."""
@@ -132,29 +131,18 @@ class Graphs:
         """Upload a round and start its pass. Returns the final hidden states [N, C], of which the first are those of
         the rows that are read, and the stream that the head reads; both last until the next launch's head is done.
         None for a round that no recorded pass holds."""
-        work, lists = self.plans(packed)
-        behind = loose(packed, lists)
-        layout = self._fitting(packed.needs, work)
-        if layout is None:
-            return None
-        spans, used = layout.places(behind)
-        if used > len(self._data):
-            return None
-        if layout.capacity not in self._recorded:
-            self.warm(layout.capacity)
-            self._record(layout.capacity)
-        graph, hidden = self._recorded[layout.capacity]
         host, self._turn = self._hosts[self._turn], (self._turn + 1) % _BUFFERS
-        layout.fill(host.array, packed, work, behind, spans)
-        host.send(used)
+        staged = self._staging(packed, host.array)
+        if staged is None:
+            return None
+        capacity = staged.layout.capacity
+        if capacity not in self._recorded:
+            self.warm(capacity)
+            self._record(capacity)
+        graph, hidden = self._recorded[capacity]
+        host.send(staged.used)
         graph.replay()
-        return hidden, outside(self._data, spans)
-
-    def _fitting(self, needs: Capacity, work: Mapping[str, IntArray]) -> Layout | None:
-        """The least layout that holds a round with these needs, if any does."""
-        first = bisect_left(self._order, needs.rows, key=lambda capacity: capacity.rows)
-        fitting = (self._layouts[capacity] for capacity in self._order[first:])
-        return next((layout for layout in fitting if layout.holds(needs, work)), None)
+        return hidden, outside(self._data, staged.spans)
 
     def _layout(self, capacity: Capacity) -> Layout:
         rooms = {name: n for p in self._inside for name, n in p.room(capacity).items()}

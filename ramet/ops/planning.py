@@ -35,7 +35,7 @@ class Plans:
     def __init__(self, planners: Sequence[Planner]) -> None:
         found = library() if planners else None
         self._planners = planners
-        self._compiled = None if found is None else Lists(found, [p.task for p in planners])
+        self.compiled = None if found is None else Lists(found, [p.task for p in planners])
         self._outside = frozenset(name for p in planners if not p.inside for name in p.task.names)
 
     def __call__(self, packed: Round) -> tuple[dict[str, IntArray], dict[str, IntArray]]:
@@ -47,8 +47,8 @@ class Plans:
         return inside, outside
 
     def _made(self, packed: Round) -> dict[str, IntArray]:
-        if self._compiled is not None:
-            return self._compiled(packed)
+        if self.compiled is not None:
+            return self.compiled(packed)
         return {name: value for planner in self._planners for name, value in planner.plan(packed).items()}
 
 

@@ -56,6 +56,7 @@ def _held(file: Path) -> ctypes.PyDLL:
     functions.ramet_blocks_uncached.argtypes = (address, address, number, address, address)
     functions.ramet_blocks_chunks.argtypes = (address, address, address, number, address)
     functions.ramet_blocks_take.argtypes = (address, address, number, address, number, *[address] * 6)
+    functions.ramet_stage.argtypes = (address, address, address, address, number, address)
     functions.ramet_lay.argtypes = (address, address, number, address, address)
     for made in (
         functions.ramet_pack, functions.ramet_planned, functions.ramet_blocks_uncached, functions.ramet_blocks_chunks,

@@ -683,5 +683,8 @@ extern "C" int32_t ramet_plan(
     return (int32_t)made.data.size();
 }
 
+// Where they lie.
+extern "C" const int32_t* ramet_made() { return ramet::made.data.data(); }
+
 // Copies the lists that were made last.
 extern "C" void ramet_planned(int32_t* to) { std::copy(ramet::made.data.begin(), ramet::made.data.end(), to); }

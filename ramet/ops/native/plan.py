@@ -39,26 +39,31 @@ def task(op: str, how: Mapping[str, Any]) -> Task:
 
 
 class Lists:
-    """The lists of a round that tasks make, by name, in one call."""
+    """The lists of a round that tasks make, by name, in one call. names: of all of them, in their order; tasks: as
+    plan.cpp takes them."""
 
     def __init__(self, found: Library, tasks: Sequence[Task]) -> None:
-        self._functions, self._n = found.held, len(tasks)
-        self._tasks = array("i", chain.from_iterable(_filled(t.values) for t in tasks))
-        self._names = [name for t in tasks for name in t.names]
+        self.library, self.n_tasks = found, len(tasks)
+        self.tasks = array("i", chain.from_iterable(_filled(t.values) for t in tasks))
+        self.names = [name for t in tasks for name in t.names]
 
     def __call__(self, packed: Round) -> dict[str, IntArray]:
-        spans = array("i", chain.from_iterable(packed.spans[name] for name in FIELDS))
-        ends = array("i", bytes(4 * len(self._names)))
-        n = self._functions.ramet_plan(
-            packed.data.ctypes.data, spans.buffer_info()[0], self._tasks.buffer_info()[0], self._n,
+        spans, ends, held = spans_of(packed), array("i", bytes(4 * len(self.names))), self.library.held
+        n = held.ramet_plan(
+            packed.data.ctypes.data, spans.buffer_info()[0], self.tasks.buffer_info()[0], self.n_tasks,
             ends.buffer_info()[0],
         )  # fmt: skip
         data, begin, found = np.empty(n, np.int32), 0, {}
-        self._functions.ramet_planned(data.ctypes.data)
-        for name, end in zip(self._names, ends, strict=True):
+        held.ramet_planned(data.ctypes.data)
+        for name, end in zip(self.names, ends, strict=True):
             if end >= 0:
                 found[name], begin = data[begin:end], end
         return found
+
+
+def spans_of(packed: Round) -> array[int]:
+    """Where each field begins and ends."""
+    return array("i", chain.from_iterable(packed.spans[name] for name in FIELDS))
 
 
 def _filled(values: tuple[int, ...]) -> tuple[int, ...]:
