@@ -1,4 +1,4 @@
-# make demo    ask a small real model four questions about a support ticket; a smaller one writes two replies
+# make demo    ask a small real model four questions about a support ticket; a smaller one answers them too, and writes
 # make setup   .venv with everything, from the lock
 # make test    in WORKERS processes (2); PYTEST="-k tree -x" passes options on
 # make lint    ruff and mypy
@@ -54,6 +54,7 @@ $(READY): $(LOCK) pyproject.toml
 
 demo: $(READY)
 	@$(VENV)/bin/ramet decide examples/ticket.json
+	@echo; $(VENV)/bin/ramet decide -m $(SPRIG) examples/ticket.json
 	@for prompt in $(PROMPTS); do echo; echo "> $$prompt"; $(VENV)/bin/ramet generate -m $(SPRIG) "$$prompt"; done
 
 test: $(READY) $(VENV)/.gemma3

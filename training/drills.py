@@ -1,8 +1,7 @@
 """Drills: what a label is. A listing of options, and letters to be found by their texts, or texts by their letters.
 
 A decision's reply is one letter, which says little about how letters are found. Here several are asked for at once, and
-mostly which they are needs no understanding. Often they are any letters: from A on, letters can be guessed without a
-look at the listing, and are. Nothing is scored on these.
+mostly which they are needs no understanding. Nothing is scored on these.
 """
 
 from __future__ import annotations
@@ -30,22 +29,16 @@ def make(rng: random.Random) -> Example:
         prompted, answer = _fitting(rng)
     else:
         criteria = _options(rng)
-        n, letters = len(criteria), _some_letters(rng)
-        asked = rng.sample(range(n), 1 if rng.random() < 0.4 else rng.randint(1, n))
-        ask = _letters if kind < 0.8 else _texts
-        prompted, answer = ask(rng, criteria, letters, asked)
+        n = len(criteria)
+        asked = rng.sample(range(n), 1 if rng.random() < 0.3 else rng.randint(1, n))
+        prompted, answer = _letters(rng, criteria, asked) if kind < 0.8 else _texts(criteria, asked)
     return Example("letters", prompted, answer)
-
-
-def _some_letters(rng: random.Random) -> str:
-    """A to Z, or any of these, in any order."""
-    return ascii_uppercase if rng.random() < 0.4 else "".join(rng.sample(ascii_uppercase, len(ascii_uppercase)))
 
 
 def _options(rng: random.Random) -> dict[str, Text | None]:
     """Names, and at times what they say, which then may be anything."""
     pool = rng.choice((_TOPICS, _ALL, rng.choice(_POOLS)))
-    names = rng.sample(pool, min(len(pool), rng.randint(2, rng.randint(2, 10))))
+    names = rng.sample(pool, rng.randint(2, min(10, len(pool))))
     described = rng.random() < 0.2
     return {name: rng.choice(_TOLD) if described and rng.random() < 0.6 else None for name in names}
 
@@ -56,43 +49,34 @@ def _fitting(rng: random.Random) -> tuple[str, str]:
     topics = list(dict.fromkeys([*(each.topic for each in mails), *some_topics(rng, mails[0].topic, 2, 5)]))
     rng.shuffle(topics)
     said = "\n".join(each.text for each in mails)
-    letters = _some_letters(rng)
-    words = _listing("Which options fit these?", dict.fromkeys(labels(rng, topics)), letters)
-    answer = "\n".join(letters[topics.index(each.topic)] for each in mails)
+    words = _listing("Which options fit these?", dict.fromkeys(labels(rng, topics)))
+    answer = "\n".join(ascii_uppercase[topics.index(each.topic)] for each in mails)
     return f"{said}\n\n{prompt.QUESTION} {words}\nAnswer with their letters only.", answer
 
 
-def _letters(rng: random.Random, criteria: dict[str, Text | None], letters: str, asked: list[int]) -> tuple[str, str]:
-    """A letter a line, or below each word its letter. The words stand before the listing, as what is decided about
-    does; one is asked for as decisions ask."""
+def _letters(rng: random.Random, criteria: dict[str, Text | None], asked: list[int]) -> tuple[str, str]:
+    """A letter a line. The words stand before the listing, as what is decided about does; one is asked for as decisions
+    ask."""
     names = list(criteria)
-    said, each = ", ".join(names[at] for at in asked), [(names[at], letters[at]) for at in asked]
+    said = ", ".join(names[at] for at in asked)
+    answer = "\n".join(ascii_uppercase[at] for at in asked)
     if len(asked) == 1:
         which = rng.choice(("Which option is it?", "Which option is the same?", "Which option is in the text?", None))
         question = Choice(type="choice", instructions=which, criteria=criteria)
-        words = prompt.alone(question, _listing(prompt.instructions(question), criteria, letters))
-        return f"It is {said}.\n\n{prompt.QUESTION} {words}", each[0][1]
-    words = _listing("Which options are these?", criteria, letters)
-    if rng.random() < 0.4:
-        how, answer = "Answer with their letters only.", "\n".join(letter for _, letter in each)
-    else:
-        how, answer = "Answer with each and its letter.", "\n".join(f"{_item(name)}\n{letter}" for name, letter in each)
-    return f"These are {said}.\n\n{prompt.QUESTION} {words}\n{how}", answer
+        words = prompt.alone(question, _listing(prompt.instructions(question), criteria))
+        return f"{said}\n\n{prompt.QUESTION} {words}", answer
+    words = _listing("Which options are these?", criteria)
+    return f"{said}\n\n{prompt.QUESTION} {words}\nAnswer with their letters only.", answer
 
 
-def _texts(_: random.Random, criteria: dict[str, Text | None], letters: str, asked: list[int]) -> tuple[str, str]:
+def _texts(criteria: dict[str, Text | None], asked: list[int]) -> tuple[str, str]:
     """A text a line."""
     names = list(criteria)
-    said = "\n".join(letters[at] for at in asked)
-    words = _listing("Which options have these letters?", criteria, letters)
-    return f"{said}\n\n{prompt.QUESTION} {words}", "\n".join(_item(names[at]) for at in asked)
+    said = "\n".join(ascii_uppercase[at] for at in asked)
+    words = _listing("Which options have these letters?", criteria)
+    return f"{said}\n\n{prompt.QUESTION} {words}", "\n".join(names[at] for at in asked)
 
 
-def _item(name: str) -> str:
-    """A name with a space before it, as in a listing: elsewhere its tokens may be others."""
-    return f"- {name}"
-
-
-def _listing(asked: str, criteria: dict[str, Text | None], letters: str) -> str:
-    options = zip(letters, criteria.items(), strict=False)
+def _listing(asked: str, criteria: dict[str, Text | None]) -> str:
+    options = zip(ascii_uppercase, criteria.items(), strict=False)
     return prompt.listing(asked, [prompt.line(letter, name, str(told or "")) for letter, (name, told) in options])
