@@ -93,6 +93,11 @@ class Units:
         return len(self.tokens)
 
     @property
+    def n_context(self) -> int:
+        """Rows of all contexts."""
+        return int(self.counts[:, COUNTS.index("n_context")].sum())
+
+    @property
     def arrays(self) -> tuple[IntArray, ...]:
         """In the order above."""
         found: tuple[IntArray, ...] = _ARRAYS(self)

@@ -14,8 +14,8 @@ RATES = solve(np.tile(0.55 * 0.85 ** np.arange(BLOCK), (3, 1)))
 HARD = solve(np.tile(0.05 * 0.5 ** np.arange(BLOCK), (3, 1)))
 
 
-def step(rows: np.ndarray) -> np.ndarray:
-    return np.maximum(5e-3, 5e-3 + 24e-6 * (rows - 256))
+def step(rows: np.ndarray, keys: int = 0) -> np.ndarray:
+    return np.maximum(5e-3, 5e-3 + 24e-6 * (rows - 256)) + 1e-7 * keys
 
 
 def demand(n: int, uncached: int = BLOCK, rates: Rates | None = RATES) -> list[Demand]:
@@ -53,7 +53,7 @@ def test_it_is_the_best_of_all() -> None:
 def test_of_equals_the_smaller() -> None:
     assert Auto(step, BLOCK).choose(demand(1, uncached=5)) == 5
     flat = Rates(np.minimum(np.arange(BLOCK + 1), 7.0), RATES.rows)
-    assert Auto(np.ones_like, BLOCK).choose(demand(3, rates=flat)) == 7
+    assert Auto(lambda rows, _: np.ones_like(rows), BLOCK).choose(demand(3, rates=flat)) == 7
 
 
 def test_other_rows_make_chunks_dearer_where_each_row_costs() -> None:
@@ -61,7 +61,7 @@ def test_other_rows_make_chunks_dearer_where_each_row_costs() -> None:
     alone = auto.choose(demand(8))
     assert auto.choose(demand(8), n_other=1000) < alone
     assert auto.choose(demand(8)) == alone
-    flat = Auto(lambda rows: np.full(rows.shape, 5e-3), BLOCK)
+    flat = Auto(lambda rows, _: np.full(rows.shape, 5e-3), BLOCK)
     assert flat.choose(demand(8)) == flat.choose(demand(8), n_other=1000) == BLOCK
 
 
@@ -128,3 +128,9 @@ def test_tiers() -> None:
 def test_what_are_no_tiers(told: str) -> None:
     with pytest.raises(InvalidRequest, match="chunk_tiers"):
         Tiers.parse(told, BLOCK)
+
+
+def test_what_chunks_share_is_worth_larger_ones() -> None:
+    """Keys in pages are read once a step, whatever its chunks gain."""
+    far = [Demand(np.full(128, BLOCK, np.int32), RATES, keys=128 * 4000)]
+    assert Auto(step, BLOCK).choose(far) > Auto(step, BLOCK).choose(demand(128))

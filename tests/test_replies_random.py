@@ -37,7 +37,7 @@ class World:
         if self.masks:
             live = LiveBlocks(BLOCK, MASK, "block" if rng.random() < 0.3 else "chunk", ahead=bool(rng.integers(2)))
         self.block = BLOCK if self.masks else 1
-        sizes = Fixed(int(rng.integers(2, 9))) if rng.integers(2) else Auto(lambda rows: 1 + 0.01 * rows, BLOCK)
+        sizes = Fixed(int(rng.integers(2, 9))) if rng.integers(2) else Auto(lambda rows, _: 1 + 0.01 * rows, BLOCK)
         most = self.rows // 2 // live.least
         self.replies = Replies(
             live, sizes, self.pages, block=self.block, mask=MASK if self.masks else -1, grain=PAGE if recurrent else 1,

@@ -70,7 +70,8 @@ def _dataset(dataset: Dataset, *, batches: Sequence[int], costs: Costs, n_steps:
 def _row(
     dataset: Dataset, batch: int, fixed: dict[str, Steps], whole: Steps, following: Steps, costs: Costs, n_steps: int
 ) -> JsonObject:
-    auto = Auto(costs.told(batch), BLOCK)
+    told = costs.told(batch)
+    auto = Auto(lambda rows, _: told(rows), BLOCK)
     n_groups = max(1, _N_SEQUENCES // batch)
     chosen = steps(dataset, auto, batch=batch, n_steps=n_steps, n_groups=n_groups).throughput(costs.chunks, batch)
     each = {name: run.throughput(costs.chunks, batch) for name, run in fixed.items()}

@@ -41,7 +41,7 @@ class Informed:
         self._told = self._costs.told(sum(len(demand.uncached) for demand in demands))
         return self._auto.choose(demands, n_other)
 
-    def _seconds(self, rows: Floats) -> Floats:
+    def _seconds(self, rows: Floats, _: int) -> Floats:
         return self._told(rows)
 
 

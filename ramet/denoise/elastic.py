@@ -15,7 +15,7 @@ from ramet.errors import InvalidRequest
 from ramet.tree import IntArray
 
 Floats = npt.NDArray[np.float64]
-Seconds = Callable[[Floats], Floats]  # of rounds, by their rows
+Seconds = Callable[[Floats, int], Floats]  # of rounds, by their rows, with so many keys in pages
 
 MIN_SIZE = 2  # a token is a row twice: masked, and then known
 
@@ -23,10 +23,12 @@ MIN_SIZE = 2  # a token is a row twice: masked, and then known
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
     """Sequences of one threshold and strategy: how many positions of each [R] are not cached and could be run, and what
-    chunks gain them (None: not known yet; where it is of none, the largest chunk is to show it)."""
+    chunks gain them (None: not known yet; where it is of none, the largest chunk is to show it). keys: rows that they
+    see in pages, all in all."""
 
     uncached: IntArray
     rates: Rates | None
+    keys: int = 0
 
 
 class ChunkSizes(Protocol):
@@ -92,9 +94,10 @@ class Auto:
         if known is None:
             return int(self._sizes[-1])
         tokens, rows = self._outlook(demands, known)
-        seconds = self._seconds(rows)
+        keys = sum(demand.keys for demand in demands)
+        seconds = self._seconds(rows, keys)
         rate = float((tokens / seconds).max())
-        worth = tokens - rate * (self._seconds(rows + n_other) if n_other else seconds)
+        worth = tokens - rate * (self._seconds(rows + n_other, keys) if n_other else seconds)
         best = int(worth.argmax())
         if self._last < 0 or worth[best] - worth[self._last] > self._damping * tokens[best]:
             self._last = best

@@ -131,6 +131,7 @@ class Engine:
             deque()
         )  # replies that ended, of rounds and their seconds
         self._has_gone = False  # a caller, whose work is still there
+        self._since = 0.0  # when a round landed, or work came in
         self._lock = threading.Lock()
         self._planners = ThreadPoolExecutor(PLANNERS, "ramet-plan")
         self._thread = threading.Thread(target=self._loop, name="ramet-engine", daemon=True)
@@ -306,13 +307,14 @@ class Engine:
         except (RametError, RuntimeError, OSError) as error:  # memory among them
             _LOGGER.warning("chunks are whole blocks, for it cannot be measured what smaller ones gain: %s", error)
             return
-        self._drift = Drift(self.latency)
+        self._drift, self._since = Drift(self.latency), time.perf_counter()
         self.replies.sizes = chunk_sizes("auto", self.masking.size, self._drift.seconds)
 
     def _observe(self, batch: Batch, seconds: float) -> None:
-        """How long a round with live replies took."""
-        if self._drift is not None and batch.replies.step is not None:
-            self._drift.observe(batch.n_tokens, seconds)
+        """How long a round with live replies took, from the end of the one before."""
+        step = batch.replies.step
+        if self._drift is not None and step is not None:
+            self._drift.observe(batch.n_tokens, seconds, step.units.n_context)
 
     @property
     def writer(self) -> Writer:
@@ -474,6 +476,8 @@ class Engine:
         if idle:
             self._tell()
         self._admit(wait=idle)
+        if idle:
+            self._since = time.perf_counter()
         if self._has_gone:
             self._has_gone = bool(self._scheduler.aloft)  # what rounds under way have goes when they have landed
             self._scheduler.cancelled()
@@ -491,7 +495,9 @@ class Engine:
         except Exception as error:  # a device reports late
             self._recover(flight.batch, error)
         else:
-            self._commit(flight.batch, landed)
+            now = time.perf_counter()
+            took, self._since = now - self._since, now
+            self._commit(flight.batch, landed, took)
 
     def _admit(self, *, wait: bool) -> None:
         """Take what has arrived; with `wait`, not before something has."""
@@ -509,7 +515,7 @@ class Engine:
         except Empty:
             return
 
-    def _commit(self, batch: Batch, landed: Landed) -> None:
+    def _commit(self, batch: Batch, landed: Landed, took: float) -> None:
         for job in batch.jobs:
             job.started_at = job.started_at or time.perf_counter() - landed.seconds
             job.pass_s += landed.seconds
@@ -523,7 +529,7 @@ class Engine:
             else:
                 self._proceed(job, job.course)
         if self.replies is not None:
-            self._untold.append((self.replies.commit(batch.replies, landed.drawn), batch, landed.seconds))
+            self._untold.append((self.replies.commit(batch.replies, landed.drawn), batch, took))
             if self._runner.depth == 1:  # nothing runs while it is told
                 self._tell()
 

@@ -452,8 +452,9 @@ class Replies:
         groups = self.live.group(places)
         demands = []
         for group in sorted(set(groups.tolist())):
-            found = self._estimator(self.live.groups[group])
-            demands.append(Demand(uncached[groups == group], found.rates() if found.is_warm else None))
+            found, own = self._estimator(self.live.groups[group]), groups == group
+            keys = int(self._tables.n_rows[places[own]].sum())
+            demands.append(Demand(uncached[own], found.rates() if found.is_warm else None, keys))
         return self.sizes.choose(demands, n_other)
 
     def _estimator(self, unmasking: Unmasking) -> Commits:
