@@ -3,7 +3,8 @@
 A row has a program, which sorts nothing. It looks for the rank above which less than so much lies, at ranks in equal
 distances within a bracket that shrinks to one; numbers, and weights in whole 2^-40, have the same sum in any order.
 Before that the largest logits of blocks, or the weights above a few logits, say below what nothing is drawn: the few
-logits above it are listed, in the order of ids. Where they are not few, the whole row is looked at each time.
+logits above it are listed, in the order of ids. Where they are not few, by weights, the whole row is looked at until
+those in the bracket are.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-
-from ramet.ops.processors import processors
 
 HIDDEN = tl.constexpr(-1e38)  # the logit of what is never drawn
 _LISTED = 16384  # of a row's logits
@@ -45,30 +44,28 @@ def draw(
     values = torch.empty(n, _LISTED, dtype=torch.float32, device=most.device)
     ids = torch.empty(n, _LISTED, dtype=torch.int32, device=most.device)
     blocks = torch.empty(n, n_blocks, dtype=torch.int32, device=most.device)
-    constants, options = _launch(n_blocks, block, alone=n <= processors(most.device))
+    constants, options = _launch(n_blocks, block)
     _draw_kernel[(n,)](
         cuts.which, cuts.temperatures, cuts.uniforms, cuts.top_p, cuts.top_k, cuts.logits, cuts.logits.stride(0), most,
         values, ids, blocks, tokens, logprobs, n_rows, n_entries, **constants, **options,
     )  # fmt: skip
 
 
-def _launch(n_blocks: int, block: int, *, alone: bool) -> tuple[dict[str, Any], dict[str, int]]:
-    """alone: a row has a multiprocessor for itself, rather than two rows one."""
+def _launch(n_blocks: int, block: int) -> tuple[dict[str, Any], dict[str, int]]:
     constants = {
         "n_blocks": n_blocks, "block_b": triton.next_power_of_2(n_blocks), "block_v": block, "n_listed": _LISTED,
         "n_limits": 8, "at_once": 1024, "few": 512,
     }  # fmt: skip
-    return constants, {"num_warps": 16 if alone else 8, "maxnreg": 128}
+    return constants, {"num_warps": 8, "maxnreg": 128}  # two rows share a multiprocessor
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]]:
     """The kernel, for compilation without a card."""
-    for alone in (False, True):
-        constants, options = _launch(1187, 128, alone=alone)
-        kinds = dict.fromkeys(("which_ptr", "top_k_ptr", "ids_ptr", "blocks_ptr"), "*i32") | {"tokens_ptr": "*i64"}
-        kinds |= dict.fromkeys(constants, "constexpr")
-        types = {name: kinds.get(name, "*fp32" if name.endswith("_ptr") else "i32") for name in _draw_kernel.arg_names}
-        yield _draw_kernel, types, constants, options
+    constants, options = _launch(1187, 128)
+    kinds = dict.fromkeys(("which_ptr", "top_k_ptr", "ids_ptr", "blocks_ptr"), "*i32") | {"tokens_ptr": "*i64"}
+    kinds |= dict.fromkeys(constants, "constexpr")
+    types = {name: kinds.get(name, "*fp32" if name.endswith("_ptr") else "i32") for name in _draw_kernel.arg_names}
+    yield _draw_kernel, types, constants, options
 
 
 @triton.jit
@@ -239,23 +236,23 @@ def _draw_kernel(
         under = _weight_above(values_ptr, n, low, top, scale, few)
         wanted = top_p * under.to(tl.float64)
     if top_p < 1:
-        found_ptr, n_found, past = values_ptr, n, none
-        if (not is_listed) & (high - low > 1):
-            limits = _between(low, high, n_limits)
-            amounts = _above(logits_ptr, 1, n_entries, limits, top, scale, False, n_limits, at_once)
-            low, high, under, over = _narrow(limits, amounts, wanted, low, high, under, over)
-            n_within = _list(
-                logits_ptr, most, low, high, listed_ptr, ids_ptr, blocks_ptr, n_entries, n_blocks, block_b, block_v,
-                n_listed, at_once,
-            )  # fmt: skip
-            if n_within <= n_listed:
-                found_ptr, n_found, past = listed_ptr, n_within, over
-        low, under = _find(found_ptr, 1, n_found, wanted, low, high, under, past, top, scale, False, n_limits, few)
+        n_found, past = n, none
+        if not is_listed:
+            n_found = n_listed + 1
+            while (n_found > n_listed) & (high - low > 1):
+                limits = _between(low, high, n_limits)
+                amounts = _above(logits_ptr, 1, n_entries, limits, top, scale, False, n_limits, at_once)
+                low, high, under, over = _narrow(limits, amounts, wanted, low, high, under, over)
+                n_found = _list(
+                    logits_ptr, most, low, high, listed_ptr, ids_ptr, blocks_ptr, n_entries, n_blocks, block_b, block_v,
+                    n_listed, at_once,
+                )  # fmt: skip
+            past = over  # weighs what is not listed, above `high`
+        low, under = _find(listed_ptr, 1, n_found, wanted, low, high, under, past, top, scale, False, n_limits, few)
     elif top_k == 0:
         under = _weight_above(values_ptr, n, low, top, scale, few)
-    place = _place(
-        values_ptr, n, low, tl.load(uniforms_ptr + row).to(tl.float64) * under.to(tl.float64), top, scale, few
-    )
+    wanted = tl.load(uniforms_ptr + row).to(tl.float64) * under.to(tl.float64)
+    place = _place(values_ptr, n, low, wanted, top, scale, at_once)
     if place >= 0:
         logit = tl.load(values_ptr + place)
         token = place
