@@ -105,10 +105,10 @@ class Graphs:
     def _warm_draws(self) -> None:
         """Few rows and many: the likeliest ids, and drawn from all, from a part, and some so and some so."""
         hidden = torch.zeros(1, self._model.shape.hidden_size, dtype=self._model.dtype, device=self._model.device)
-        for n, (temperature, n_cut) in itertools.product((2, 65, 256, 4097), ((0, 0), (1, 0), (0, 1), (1, 1))):
-            temperatures, uniforms, top_p = (np.full(n, x, np.float32) for x in (temperature, 0.5, 1.0))
-            temperatures[:n_cut], top_k = 1, np.zeros(n, np.int32)
-            top_k[:n_cut] = 1
+        for n, rest, n_cut in itertools.product((2, 65, 256, 4097), (0.0, 1.0), (0, 200)):
+            temperatures, uniforms, top_p = (np.full(n, x, np.float32) for x in (rest, 0.5, 1.0))
+            top_k = (np.arange(n) < min(n_cut, n - 1)).astype(np.int32)
+            temperatures[top_k > 0] = 1.0
             sampling = Sampling(temperatures, uniforms, top_p, top_k)
             self._model.sample(hidden, torch.zeros(n, dtype=torch.int32, device=hidden.device), sampling)
 

@@ -3,7 +3,8 @@
 A row has a program, which sorts nothing. It looks for the rank above which less than so much lies, at ranks in equal
 distances within a bracket that shrinks to one; numbers, and weights in whole 2^-40, have the same sum in any order.
 Before that the largest logits of blocks, or the weights above a few logits, say below what nothing is drawn: the few
-logits above it are listed, in the order of ids. Where they are not few, the whole row is looked at each time.
+logits above it are listed, in the order of ids. Where they are not few, by weights, the whole row is looked at until
+those in the bracket are.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import triton
 import triton.language as tl
 
 HIDDEN = tl.constexpr(-1e38)  # the logit of what is never drawn
-_LISTED = 8192  # of a row's logits
+_LISTED = 16384  # of a row's logits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,9 +54,9 @@ def draw(
 def _launch(n_blocks: int, block: int) -> tuple[dict[str, Any], dict[str, int]]:
     constants = {
         "n_blocks": n_blocks, "block_b": triton.next_power_of_2(n_blocks), "block_v": block, "n_listed": _LISTED,
-        "n_limits": 8, "at_once": 1024,
+        "n_limits": 8, "at_once": 1024, "few": 512,
     }  # fmt: skip
-    return constants, {"num_warps": 8, "maxnreg": 128}  # so that a multiprocessor has two rows
+    return constants, {"num_warps": 8, "maxnreg": 128}  # two rows share a multiprocessor
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]]:
@@ -86,74 +87,94 @@ def _above(
     logits_ptr: tl.tensor, stride: tl.tensor, n: tl.tensor, limits: tl.tensor, top: tl.tensor, scale: tl.tensor,
     counted: tl.constexpr, n_limits: tl.constexpr, at_once: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """Of n logits those that rank above each of the limits: their number, or what they weigh."""
-    total = tl.zeros((n_limits, at_once), tl.int64)
+    """Of n logits those that rank above each of the limits: their number, or what they weigh. int64."""
+    total = tl.zeros((n_limits, at_once), tl.int32 if counted else tl.int64)
     for begin in tl.range(0, n, at_once, num_stages=1 if counted else 4):
         i = begin + tl.arange(0, at_once)
         logits = tl.load(logits_ptr + i.to(tl.int64) * stride, mask=i < n, other=HIDDEN)
-        amount = (i < n).to(tl.int64) if counted else _weigh(logits, top, scale)
+        amount = (i < n).to(tl.int32) if counted else _weigh(logits, top, scale)
         total += tl.where(_rank(logits)[None, :] > limits[:, None], amount[None, :], 0)
-    return tl.sum(total, 1)
+    return tl.sum(total, 1).to(tl.int64)
 
 
 @triton.jit
 def _weight_above(
     logits_ptr: tl.tensor, n: tl.tensor, low: tl.tensor, top: tl.tensor, scale: tl.tensor, at_once: tl.constexpr
 ) -> tl.tensor:
-    """In float64."""
     limits = tl.full((1,), 0, tl.int32) + low.to(tl.int32)
-    return tl.sum(_above(logits_ptr, 1, n, limits, top, scale, False, 1, at_once), 0).to(tl.float64)
+    return tl.sum(_above(logits_ptr, 1, n, limits, top, scale, False, 1, at_once), 0)
+
+
+@triton.jit
+def _between(low: tl.tensor, high: tl.tensor, n_limits: tl.constexpr) -> tl.tensor:
+    return (low + (high - low) * (1 + tl.arange(0, n_limits)) // (n_limits + 1)).to(tl.int32)
+
+
+@triton.jit
+def _narrow(
+    limits: tl.tensor, amounts: tl.tensor, wanted: tl.tensor, low: tl.tensor, high: tl.tensor, under: tl.tensor,
+    over: tl.tensor,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
+    """A bracket by what ranks above limits: above `low` lies `under`, as much as is wanted; above `high` lies `over`,
+    which is less."""
+    less = amounts.to(tl.float64) < wanted
+    low, high = tl.max(tl.where(less, low, limits), 0), tl.min(tl.where(less, limits, high), 0)
+    return low, high, tl.min(tl.where(less, under, amounts), 0), tl.max(tl.where(less, amounts, over), 0)
 
 
 @triton.jit
 def _find(
-    logits_ptr: tl.tensor, stride: tl.tensor, n: tl.tensor, low: tl.tensor, high: tl.tensor, wanted: tl.tensor,
-    top: tl.tensor, scale: tl.tensor, counted: tl.constexpr, n_limits: tl.constexpr, at_once: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
-    """The lowest rank above `low`, `high` at the most, above which lies less than is wanted."""
+    logits_ptr: tl.tensor, stride: tl.tensor, n: tl.tensor, wanted: tl.tensor, low: tl.tensor, high: tl.tensor,
+    under: tl.tensor, past: tl.tensor, top: tl.tensor, scale: tl.tensor, counted: tl.constexpr,
+    n_limits: tl.constexpr, at_once: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
+    """The highest rank, between `low` and `high`, above which as much lies as is wanted, or `low`; and how much that
+    is. Not among the n logits is what ranks above `high`, if `past` says how much."""
+    over = past
     while high - low > 1:
-        limits = low + (high - low) * (1 + tl.arange(0, n_limits)) // (n_limits + 1)
-        amounts = _above(logits_ptr, stride, n, limits.to(tl.int32), top, scale, counted, n_limits, at_once)
-        less = amounts.to(tl.float64) < wanted
-        low, high = tl.max(tl.where(less, low, limits), 0), tl.min(tl.where(less, limits, high), 0)
-    return high
+        limits = _between(low, high, n_limits)
+        amounts = past + _above(logits_ptr, stride, n, limits, top, scale, counted, n_limits, at_once)
+        low, high, under, over = _narrow(limits, amounts, wanted, low, high, under, over)
+    return low, under
 
 
 @triton.jit
 def _list(
-    logits_ptr: tl.tensor, most: tl.tensor, low: tl.tensor, values_ptr: tl.tensor, ids_ptr: tl.tensor,
-    blocks_ptr: tl.tensor, n_entries: tl.tensor, n_blocks: tl.constexpr, block_b: tl.constexpr, block_v: tl.constexpr,
-    n_listed: tl.constexpr, at_once: tl.constexpr,
+    logits_ptr: tl.tensor, most: tl.tensor, low: tl.tensor, high: tl.tensor, values_ptr: tl.tensor,
+    ids_ptr: tl.tensor, blocks_ptr: tl.tensor, n_entries: tl.tensor, n_blocks: tl.constexpr, block_b: tl.constexpr,
+    block_v: tl.constexpr, n_listed: tl.constexpr, at_once: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """List the logits above `low`, and their ids, in the order of ids; returns how many there are, of which the first
-    n_listed are listed."""
+    """List the logits above `low`, of those that rank to `high`, and their ids, in the order of ids; returns how many
+    there are, or some number above n_listed where these are more."""
     b = tl.arange(0, block_b)
     some = (b < n_blocks) & (_rank(most) > low)
+    tl.debug_barrier()  # what was listed before has been read
     tl.store(blocks_ptr + tl.cumsum(some.to(tl.int32), 0) - 1, b, mask=some)
     tl.debug_barrier()  # what other threads stored is read
-    n_some, n = tl.sum(some.to(tl.int32), 0), 0
+    n_some, n, begin = tl.sum(some.to(tl.int32), 0), 0, 0
     n_own: tl.constexpr = at_once // block_v
-    for begin in range(0, n_some, n_own):
+    while (begin < n_some) & (n <= n_listed):
         own = begin + tl.arange(0, n_own)
         block = tl.load(blocks_ptr + own, mask=own < n_some, other=n_blocks)
         v = tl.reshape(block[:, None] * block_v + tl.arange(0, block_v)[None, :], (at_once,))
         logits = tl.load(logits_ptr + v, mask=v < n_entries, other=HIDDEN)
-        over = (v < n_entries) & (_rank(logits) > low)
-        place = n + tl.cumsum(over.to(tl.int32), 0) - 1
-        tl.store(values_ptr + place, logits, mask=over & (place < n_listed))
-        tl.store(ids_ptr + place, v, mask=over & (place < n_listed))
-        n += tl.sum(over.to(tl.int32), 0)
+        rank = _rank(logits)
+        inside = (v < n_entries) & (rank > low) & (rank <= high)
+        place = n + tl.cumsum(inside.to(tl.int32), 0) - 1
+        tl.store(values_ptr + place, logits, mask=inside & (place < n_listed))
+        tl.store(ids_ptr + place, v, mask=inside & (place < n_listed))
+        n += tl.sum(inside.to(tl.int32), 0)
+        begin += n_own
     tl.debug_barrier()
     return n
 
 
 @triton.jit
 def _place(
-    logits_ptr: tl.tensor, n: tl.tensor, low: tl.tensor, uniform: tl.tensor, top: tl.tensor, scale: tl.tensor,
+    logits_ptr: tl.tensor, n: tl.tensor, low: tl.tensor, wanted: tl.tensor, top: tl.tensor, scale: tl.tensor,
     at_once: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """The first of n logits up to which those above `low` weigh more than the uniform's part of all; -1: none."""
-    wanted = uniform.to(tl.float64) * _weight_above(logits_ptr, n, low, top, scale, at_once)
+    """The first of n logits up to which those above `low` weigh more than is wanted; -1: none."""
     passed, begin, place = low * 0, 0, -1
     while (place < 0) & (begin < n):
         i = begin + tl.arange(0, at_once)
@@ -170,54 +191,72 @@ def _place(
 @triton.jit(do_not_specialize=["n_rows"])
 def _draw_kernel(
     which_ptr: tl.tensor, temperatures_ptr: tl.tensor, uniforms_ptr: tl.tensor, top_p_ptr: tl.tensor,
-    top_k_ptr: tl.tensor, logits_ptr: tl.tensor, logits_row: tl.tensor, most_ptr: tl.tensor, values_ptr: tl.tensor,
+    top_k_ptr: tl.tensor, logits_ptr: tl.tensor, logits_row: tl.tensor, most_ptr: tl.tensor, listed_ptr: tl.tensor,
     ids_ptr: tl.tensor, blocks_ptr: tl.tensor, tokens_ptr: tl.tensor, logprobs_ptr: tl.tensor, n_rows: tl.tensor,
     n_entries: tl.tensor, n_blocks: tl.constexpr, block_b: tl.constexpr, block_v: tl.constexpr,
-    n_listed: tl.constexpr, n_limits: tl.constexpr, at_once: tl.constexpr,
+    n_listed: tl.constexpr, n_limits: tl.constexpr, at_once: tl.constexpr, few: tl.constexpr,
 ) -> None:  # fmt: skip
+    """`few` logits at once of those that are listed, which are seldom more; of a row `at_once`."""
     i = tl.program_id(0).to(tl.int64)
     row = tl.load(which_ptr + i)
     top_k, top_p = tl.load(top_k_ptr + row), tl.load(top_p_ptr + row).to(tl.float64)
-    scale = 1.0 / tl.load(temperatures_ptr + row).to(tl.float64)
+    temperature = tl.load(temperatures_ptr + row)
+    scale = 1.0 / temperature.to(tl.float64)
     logits_ptr += i * logits_row
+    listed_ptr += i * n_listed
     ids_ptr += i * n_listed
+    blocks_ptr += i * n_blocks
     b = tl.arange(0, block_b)
     most = tl.load(most_ptr + b.to(tl.int64) * n_rows + row, mask=b < n_blocks, other=HIDDEN)
     top = tl.max(most, 0)
     low = _rank(tl.full((), HIDDEN, tl.float32)).to(tl.int64)  # what is drawn ranks above it
     high = _rank(top).to(tl.int64)  # what is drawn does not all rank above it
-    wanted = top_k.to(tl.float64)
+    none, wanted = low * 0, top_k.to(tl.float64)
+    under, over = none + (1 << 62), none
     if top_k > 0:
-        low = _find(most_ptr + row, n_rows, n_blocks, low, high, wanted, top, scale, True, n_limits, at_once) - 1
+        low, _ = _find(
+            most_ptr + row, n_rows, n_blocks, wanted, low, high, under, none, top, scale, True, n_limits, at_once
+        )
     elif top_p < 1:
         part = (1 + tl.arange(0, n_limits)).to(tl.float32) / n_limits
-        steps = 29 * part * part * tl.load(temperatures_ptr + row)
-        limits = _rank(top - steps) - 1  # of which nothing below the last weighs anything
+        limits = _rank(top - 29 * part * part * temperature) - 1  # of which nothing below the last weighs anything
         amounts = _above(logits_ptr, 1, n_entries, limits, top, scale, False, n_limits, at_once)
         wanted = top_p * tl.max(amounts, 0).to(tl.float64)
-        less = amounts.to(tl.float64) < wanted
-        low = tl.max(tl.where(less, low, limits), 0)
-        high = tl.min(tl.where(less, limits, high), 0)
-    values_ptr += i * n_listed
+        low, high, under, over = _narrow(limits, amounts, wanted, low, high, under, over)
     n = _list(
-        logits_ptr, most, low, values_ptr, ids_ptr, blocks_ptr + i * n_blocks, n_entries, n_blocks, block_b, block_v,
-        n_listed, at_once,
+        logits_ptr, most, low, none + 0x7FFFFFFF, listed_ptr, ids_ptr, blocks_ptr, n_entries, n_blocks, block_b,
+        block_v, n_listed, at_once,
     )  # fmt: skip
-    listed = n <= n_listed
-    if not listed:
+    is_listed, values_ptr = n <= n_listed, listed_ptr
+    if not is_listed:
         values_ptr = logits_ptr
         n = n_entries
     if top_k > 0:
-        low = _find(values_ptr, 1, n, low, high, wanted, top, scale, True, n_limits, at_once) - 1
-        if top_p < 1:
-            wanted = top_p * _weight_above(values_ptr, n, low, top, scale, at_once)
+        low, _ = _find(values_ptr, 1, n, wanted, low, high, under, none, top, scale, True, n_limits, few)
+        under = _weight_above(values_ptr, n, low, top, scale, few)
+        wanted = top_p * under.to(tl.float64)
     if top_p < 1:
-        low = _find(values_ptr, 1, n, low, high, wanted, top, scale, False, n_limits, at_once) - 1
-    place = _place(values_ptr, n, low, tl.load(uniforms_ptr + row), top, scale, at_once)
+        n_found, past = n, none
+        if not is_listed:
+            n_found = n_listed + 1
+            while (n_found > n_listed) & (high - low > 1):
+                limits = _between(low, high, n_limits)
+                amounts = _above(logits_ptr, 1, n_entries, limits, top, scale, False, n_limits, at_once)
+                low, high, under, over = _narrow(limits, amounts, wanted, low, high, under, over)
+                n_found = _list(
+                    logits_ptr, most, low, high, listed_ptr, ids_ptr, blocks_ptr, n_entries, n_blocks, block_b, block_v,
+                    n_listed, at_once,
+                )  # fmt: skip
+            past = over  # weighs what is not listed, above `high`
+        low, under = _find(listed_ptr, 1, n_found, wanted, low, high, under, past, top, scale, False, n_limits, few)
+    elif top_k == 0:
+        under = _weight_above(values_ptr, n, low, top, scale, few)
+    wanted = tl.load(uniforms_ptr + row).to(tl.float64) * under.to(tl.float64)
+    place = _place(values_ptr, n, low, wanted, top, scale, at_once)
     if place >= 0:
         logit = tl.load(values_ptr + place)
         token = place
-        if listed:
+        if is_listed:
             token = tl.load(ids_ptr + place)
         tl.store(tokens_ptr + row, token.to(tl.int64))
         tl.store(logprobs_ptr + row, tl.load(logprobs_ptr + row) + (logit - top))

@@ -85,9 +85,11 @@ def sample(
     x = hidden.index_select(0, rows)
     tokens = torch.empty(n, dtype=torch.int64, device=x.device)
     made = Sampled(tokens, *(torch.empty(n, dtype=torch.float32, device=x.device) for _ in range(2)))
-    held = n if np.count_nonzero(is_cut(sampling)) <= _HELD else _HELD
-    for at in range(0, n, max(1, held)):
-        own = slice(at, at + held)
+    if np.count_nonzero(is_cut(sampling)) <= _HELD:
+        _draw(x, weight, sampling, excluded, softcap, made)
+        return made
+    for at in range(0, n, _HELD):
+        own = slice(at, at + _HELD)
         part = Sampled(made.tokens[own], made.logprobs[own], made.entropy[own])
         _draw(x[own], weight, part_of(sampling, own), excluded, softcap, part)
     return made
@@ -95,35 +97,36 @@ def sample(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _How:
-    """How N rows are drawn, on the device. From the whole vocabulary: scales, the inverses of temperatures (0: the
-    likeliest). From a part of it: temperatures, top_p, top_k, the rows that are `cut`, and of each its place among
-    these (-1: none)."""
+    """How N rows are drawn, on the device: scales [N], the inverses of temperatures, 0 for the likeliest and for rows
+    that are drawn from a part; uniforms [N]; whether any has a scale. Where any is drawn from a part: the `Cuts`, and
+    each row's place among these [N], -1 for none."""
 
     scales: torch.Tensor
     uniforms: torch.Tensor
-    temperatures: torch.Tensor
-    top_p: torch.Tensor
-    top_k: torch.Tensor
-    places: torch.Tensor
-    cut: torch.Tensor
     is_warm: bool
+    cuts: Cuts | None = None
+    places: torch.Tensor | None = None
 
     @classmethod
     def of(cls, sampling: Sampling, n_entries: int, device: torch.device) -> _How:
         cut, n = is_cut(sampling), len(sampling.temperatures)
         warm, which = (sampling.temperatures > 0) & ~cut, np.flatnonzero(cut)
         temperatures = sampling.temperatures.clip(_COLDEST, _HOTTEST)
-        given = np.zeros((7, aligned(n)), np.float32)  # kernels are compiled anew for what begins elsewhere
+        given = np.zeros((7 if len(which) else 2, aligned(n)), np.float32)  # what begins elsewhere is compiled anew
         given[0, :n] = np.where(warm, 1 / temperatures, 0)
-        given[1:4, :n] = sampling.uniforms, temperatures, sampling.top_p
-        whole = given[4:].view(np.int32)
-        whole[0, :n] = np.where(sampling.top_k < n_entries, sampling.top_k, 0)
-        whole[1, :n] = np.where(cut, np.cumsum(cut) - 1, -1)
-        whole[2, : len(which)] = which
-        sent = torch.from_numpy(given).to(device, non_blocking=True)
-        scales, uniforms, kept, top_p = sent[:4]
-        top_k, places, rows = sent[4:].view(torch.int32)
-        return cls(scales, uniforms, kept, top_p, top_k, places, rows[: len(which)], bool(warm.any()))
+        given[1, :n] = sampling.uniforms
+        if len(which):
+            given[2:4, :n], whole = (temperatures, sampling.top_p), given[4:].view(np.int32)
+            whole[0, :n] = np.where(sampling.top_k < n_entries, sampling.top_k, 0)
+            whole[1, :n] = np.where(cut, np.cumsum(cut) - 1, -1)
+            whole[2, : len(which)] = which
+        scales, uniforms, *further = torch.from_numpy(given).to(device, non_blocking=True)
+        if not len(which):
+            return cls(scales, uniforms, bool(warm.any()))
+        top_k, places, rows = (x.view(torch.int32) for x in further[2:])
+        logits = torch.empty(len(which), _ROW * triton.cdiv(n_entries, _ROW), dtype=torch.float32, device=device)
+        cuts = Cuts(rows[: len(which)], further[0], uniforms, further[1], top_k, logits)
+        return cls(scales, uniforms, bool(warm.any()), cuts, places)
 
 
 def _draw(
@@ -131,15 +134,17 @@ def _draw(
 ) -> None:
     """Write what is drawn for the rows x [N, C]."""
     n, n_entries, n_blocks = len(x), len(weight), triton.cdiv(len(weight), _ENTRIES)
+    if not n:
+        return
     how = _How.of(sampling, n_entries, x.device)
     ids = torch.empty(n_blocks, n, dtype=torch.int32, device=x.device)
     seen = torch.empty(3 + _PARTS * how.is_warm, n_blocks, n, dtype=torch.float32, device=x.device)
-    logits = torch.empty(len(how.cut), _ROW * triton.cdiv(n_entries, _ROW), dtype=torch.float32, device=x.device)
+    places, logits = (ids, seen) if how.cuts is None else (how.places, how.cuts.logits)
     tile, operands, described = _multiplied(x, weight)
-    n_tiles, held = triton.cdiv(n, tile.rows), len(how.cut) > 0
+    n_tiles, held = triton.cdiv(n, tile.rows), how.cuts is not None
     constants, options = tile.launch(x.shape[1], softcap, described=described, warm=how.is_warm, held=held)
     _seen_kernel[tile.grid(n_tiles * n_blocks, x.device)](
-        *operands, how.scales, ids, seen, how.places, logits, logits.stride(0), n, n_entries, n_tiles, n_blocks,
+        *operands, how.scales, ids, seen, places, logits, logits.stride(0), n, n_entries, n_tiles, n_blocks,
         excluded, softcap, **constants, **options,
     )  # fmt: skip
     blocks = torch.empty(n, dtype=torch.int32, device=x.device)
@@ -155,9 +160,8 @@ def _draw(
             x, weight, how.scales, seen, blocks, rests, made.tokens, made.logprobs, n, n_entries, n_blocks, excluded,
             softcap, **constants, **options,
         )  # fmt: skip
-    if held:
-        cuts = Cuts(how.cut, how.temperatures, how.uniforms, how.top_p, how.top_k, logits)
-        draw_cut(cuts, seen[0], n_entries, _ENTRIES, made.tokens, made.logprobs)
+    if how.cuts is not None:
+        draw_cut(how.cuts, seen[0], n_entries, _ENTRIES, made.tokens, made.logprobs)
 
 
 @dataclass(frozen=True, slots=True)
