@@ -17,6 +17,7 @@ from ramet.tree import IntArray, Sampling
 
 _CONTEXT = 512  # rows in pages that each reply sees
 _MOST_PAGES = 4096
+_N_IDS = 4099  # that differ, before they come again
 
 
 class Rehearsal:
@@ -29,6 +30,7 @@ class Rehearsal:
         if not pages.append(self._path, max(1, min(pages.n_free, _MOST_PAGES))):
             self._n_context = 0
         self._held = np.array(self._path.pages, np.int32)
+        self._ids = np.random.default_rng(0).integers(0, runner.model.shape.vocab_size, _N_IDS).astype(np.int32)
 
     def __enter__(self) -> Self:
         return self
@@ -38,9 +40,9 @@ class Rehearsal:
 
     def __call__(self, n_replies: int, n_rows: int) -> float:
         """Seconds from a round of so many replies, with so many rows each, to its results on the host. Half of the rows
-        are masked."""
+        are read. Their ids differ, as those of replies do: equal rows would all go to the same experts."""
         batch, n_kept, size = Batch(), n_rows // 2 if len(self._held) else 0, self._pages.page_size
-        chunks = _chunks(n_replies, n_rows, n_kept, self._n_context)
+        chunks = _chunks(n_replies, n_rows, n_kept, self._n_context, self._ids)
         n_pages = -(-self._n_context // size)
         kept = _around(n_replies * n_kept, max(1, len(self._held) * size))
         units = laid_out(
@@ -55,11 +57,11 @@ class Rehearsal:
         return time.perf_counter() - began
 
 
-def _chunks(n: int, n_rows: int, n_kept: int, n_context: int) -> Chunks:
+def _chunks(n: int, n_rows: int, n_kept: int, n_context: int, ids: IntArray) -> Chunks:
     rows, n_reads = np.arange(n * n_rows, dtype=np.int32), n_rows - n_kept
     return Chunks(
         places=np.arange(n, dtype=np.int32), n_rows=_full(n, n_rows), n_kept=_full(n, n_kept), n_segments=_full(n, 1),
-        n_reads=_full(n, n_reads), lengths=_full(n, n_rows), tokens=np.zeros(n * n_rows, np.int32),
+        n_reads=_full(n, n_reads), lengths=_full(n, n_rows), tokens=np.resize(ids, n * n_rows),
         positions=n_context + rows % n_rows, reads=rows[rows % n_rows >= n_kept],
         sampling=Sampling(
             temperatures=np.zeros(n * n_reads, np.float32), uniforms=np.zeros(n * n_reads, np.float32),
