@@ -113,3 +113,21 @@ def test_drift_forgets() -> None:
         for _ in range(n):
             drift.observe(300, factor * float(fit.seconds(300)))
     assert float(drift.seconds(300)) == pytest.approx(float(fit.seconds(300)), rel=0.01)
+
+
+def test_drift_of_one_piece_is_no_reason_for_another() -> None:
+    """Steps are 1.3 times as long as was told, all of them, but of one number of rows alone does anything tell."""
+    fit = Latency.fit(timings(ROWS, curve(ROWS)))
+    for rows in (8, 300, 3000):
+        drift = Drift(fit)
+        for _ in range(1000):
+            drift.observe(rows, 1.3 * float(fit.seconds(rows)))
+        np.testing.assert_allclose(drift.seconds(ROWS), 1.3 * fit.seconds(ROWS), rtol=1e-3)
+
+
+def test_what_passes_between_steps_is_there_whatever_their_rows() -> None:
+    fit = Latency.fit(timings(ROWS, curve(ROWS)))
+    drift = Drift(fit, half_life=10)
+    for between in (1e-3, 1e-3, *[2e-3] * 300):
+        drift.observe(300, float(fit.seconds(300)), between=between)
+    np.testing.assert_allclose(drift.seconds(ROWS), fit.seconds(ROWS) + 2e-3, rtol=1e-6)

@@ -88,8 +88,9 @@ class Latency:
 
 
 class Drift:
-    """How much longer steps take now than a Latency says: a decayed ratio for each of its pieces, since what is said
-    of all of them alike changes no choice. Between the pieces it goes over gradually."""
+    """How much longer steps take now than a Latency says: a decayed ratio for each of its pieces, and what passes
+    between two steps, which is the same whatever their rows. Where nothing ran yet the next piece's ratio holds, and
+    between the pieces it goes over gradually: one piece that alone is told to take longer would only seem dear."""
 
     def __init__(self, latency: Latency, half_life: float = _HALF_LIFE) -> None:
         self._latency = latency
@@ -98,19 +99,28 @@ class Drift:
         self._weights = np.full(3, _PRIOR)
         self._ratios = np.full(3, _PRIOR)  # sums, as those of rows
         self._rows = np.array([first / 2, (first + second) / 2, 2 * second]) * _PRIOR
+        self._is_seen = np.zeros(3, np.bool_)
+        self._between, self._n_steps = 0.0, 0.0  # sums
 
-    def observe(self, rows: int, seconds: float, keys: int = 0) -> None:
-        """A step that ran."""
-        at = int(self._latency.piece(rows))
-        ratio = min(max(seconds / float(self._latency.seconds(rows, keys)), 1 / _MOST_OFF), _MOST_OFF)
+    def observe(self, rows: int, seconds: float, keys: int = 0, between: float = 0.0) -> None:
+        """A step that ran, so many seconds behind the one before."""
+        at, told = int(self._latency.piece(rows)), float(self._latency.seconds(rows, keys))
+        ratio = min(max(seconds / told, 1 / _MOST_OFF), _MOST_OFF)
         for sums, value in ((self._weights, 1.0), (self._ratios, ratio), (self._rows, rows)):
             sums[at] = sums[at] * self._keep + value
+        self._is_seen[at] = True
+        self._between = self._between * self._keep + min(max(between, 0.0), _MOST_OFF * told)
+        self._n_steps = self._n_steps * self._keep + 1
 
     def seconds(self, rows: npt.ArrayLike, keys: npt.ArrayLike = 0) -> Floats:
-        """As `Latency.seconds`, corrected."""
-        ratios = np.interp(np.asarray(rows, float), self._rows / self._weights, self._ratios / self._weights)
-        corrected: Floats = self._latency.seconds(rows, keys) * ratios
-        return corrected
+        """As `Latency.seconds`, corrected: from one step's end to the next one's."""
+        told = self._latency.seconds(rows, keys)
+        if not self._n_steps:
+            return told
+        seen = self._is_seen
+        centres, ratios = self._rows[seen] / self._weights[seen], self._ratios[seen] / self._weights[seen]
+        corrected: Floats = told * np.interp(np.asarray(rows, float), centres, ratios)
+        return corrected + self._between / self._n_steps
 
 
 def _columns(timings: Sequence[Timing]) -> tuple[Floats, Floats, Floats]:

@@ -127,9 +127,7 @@ class Engine:
         self._counts = Counter(dict.fromkeys(COUNTS, 0))  # no key comes later
         self._n_open, self._n_failures, self._closed = 0, 0, False
         self._lost = False  # the device, with all that it held
-        self._untold: deque[tuple[list[Reply], Batch, float]] = (
-            deque()
-        )  # replies that ended, of rounds and their seconds
+        self._untold: deque[tuple[list[Reply], Batch, float, float]] = deque()  # replies that ended; see `_observe`
         self._has_gone = False  # a caller, whose work is still there
         self._since = 0.0  # when a round landed, or work came in
         self._lock = threading.Lock()
@@ -310,11 +308,11 @@ class Engine:
         self._drift, self._since = Drift(self.latency), time.perf_counter()
         self.replies.sizes = chunk_sizes("auto", self.masking.size, self._drift.seconds)
 
-    def _observe(self, batch: Batch, seconds: float) -> None:
-        """How long a round with live replies took, from the end of the one before."""
+    def _observe(self, batch: Batch, seconds: float, between: float) -> None:
+        """How long a round with live replies took, and how much longer it was from the end of the one before."""
         step = batch.replies.step
         if self._drift is not None and step is not None:
-            self._drift.observe(batch.n_tokens, seconds, step.units.n_context)
+            self._drift.observe(batch.n_tokens, seconds, step.units.n_context, between)
 
     @property
     def writer(self) -> Writer:
@@ -529,7 +527,8 @@ class Engine:
             else:
                 self._proceed(job, job.course)
         if self.replies is not None:
-            self._untold.append((self.replies.commit(batch.replies, landed.drawn), batch, took))
+            ended = self.replies.commit(batch.replies, landed.drawn)
+            self._untold.append((ended, batch, landed.seconds, took - landed.seconds))
             if self._runner.depth == 1:  # nothing runs while it is told
                 self._tell()
 
@@ -541,10 +540,10 @@ class Engine:
         self.replies.tell()
         self._mail.send()
         while self._untold:
-            ended, batch, seconds = self._untold.popleft()
+            ended, batch, seconds, between = self._untold.popleft()
             for reply in ended:
                 self._finish(reply, reply.n_cached or 0)
-            self._observe(batch, seconds)
+            self._observe(batch, seconds, between)
 
     def _finish(self, job: Job | Reply, outcome: Reads | int) -> None:
         self._counts.update(requests=1)
