@@ -44,7 +44,8 @@ def whole(found: Found) -> Table:
         cells = [row["batch"], f"{row['rows']:.0f}", _bold(short(row["ms"])), short(row["floor_ms"])]
         cells += [f"{row['over_floor']:.2f}", short(row["floor_read_ms"]), f"{row['over_floor_read']:.2f}"]
         if peer:
-            cells += [short(row["peer_ms"]), f"{row['peer_over_ours']:.2f}"]
+            theirs = "peer_ms" in row  # a run may have ended before it was their turn
+            cells += [short(row["peer_ms"]), f"{row['peer_over_ours']:.2f}"] if theirs else ["-", "-"]
         table.add_row(*map(str, cells))
     return table
 
