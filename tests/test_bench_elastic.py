@@ -550,7 +550,7 @@ def test_a_checkpoint_may_be_in_many_files(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("shape", ["llada2-tiny", "sdar-tiny"])
 def test_only_shapes_that_the_peer_has(shape: str) -> None:
-    with pytest.raises(InvalidRequest, match="peer"):
+    with pytest.raises(InvalidRequest, match=r"peer: .*--shape sdar-8b"):
         elastic.run(shape, SETTINGS, WORK, peer=True, python=None, watch=nobody())
 
 
@@ -581,6 +581,14 @@ def test_whole_blocks_by_turns_with_the_peers(tmp_path: Path, monkeypatch: pytes
     printed = Console(file=(out := StringIO()), width=140)
     printed.print(*elastic_table.parts(found))
     assert "it 1.0" in out.getvalue()
+
+
+def test_the_command_names_what_there_is() -> None:
+    """Without an import of it, which takes seconds."""
+    from ramet.cli import bench_elastic
+
+    assert bench_elastic.PARTS == elastic.PARTS
+    assert set(bench_elastic.SHAPES) == set(RAW)
 
 
 def test_shapes_are_those_of_their_names() -> None:
@@ -623,6 +631,7 @@ def test_a_small_models_answers_and_clients(monkeypatch: pytest.MonkeyPatch, tmp
         (["--shape", "other"], "sdar-8b"),
         (["--batches", "0"], "list of whole numbers"),
         (["--peer", "x"], "lmdeploy"),
+        (["--peer", "lmdeploy", "--device", "cpu"], "--peer: LMDeploy runs on a GPU"),
         (["--quick", "--shape", "sdar-tiny"], "--shape does nothing with --quick"),
         (["--quick", "--parts", "none"], "--parts does nothing with --quick"),
         (["--quick", "--plot", "x"], "--plot does nothing with --quick"),

@@ -26,7 +26,7 @@ from ramet.tree import BoolArray
 FIRST = 1_000_000  # the number of the first request that nobody else's ids have
 LIMIT_S = 0.05  # of nine of ten requests, from one token to the next
 MODES = (AUTO, "2", "4", "8", "16", "32", WHOLE, NEXT)
-_LOWEST, _HIGHEST, _LEAST = 0.5, 500.0, 100  # requests a second that are tried, and requests at least
+_LOWEST, _HIGHEST, _LEAST = 0.5, 500.0, 100  # requests a second that are tried first, and requests at least
 _PARTS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.3, 1.6)  # of its capacity, at which a mode is shown
 
 

@@ -17,6 +17,7 @@ Ints = npt.NDArray[np.int64]
 
 BLOCK = 32
 DELAY_S = 1.0  # to a request's first tokens: with more, they come faster than they are served
+_ENDLESS = 1e5  # requests a second
 _DRAWN = 16  # replies of which one is met under way
 
 
@@ -221,7 +222,8 @@ def _admit(waiting: deque[_Prompt], n_rows: int, n_places: int) -> tuple[int, In
 
 def capacity(trace: Callable[[float], Trace], limit_s: float, *, low: float = 0.1, high: float = 100.0) -> float:
     """The highest rate, to 3 %, at which nine of ten requests take limit_s a token at most, and requests are begun as
-    they come, within DELAY_S; 0 where there is none from `low` on."""
+    they come, within DELAY_S; 0 where there is none from `low` on. high: tried first; more is, where all of that is
+    met, but for rates above _ENDLESS."""
 
     def is_met(rate: float) -> bool:
         found = trace(rate)
@@ -229,9 +231,12 @@ def capacity(trace: Callable[[float], Trace], limit_s: float, *, low: float = 0.
 
     if not is_met(low):
         return 0.0
+    most = high
     while high > 1.03 * low:
         rate = (low * high) ** 0.5
         low, high = (rate, high) if is_met(rate) else (low, rate)
+        if high == most <= min(1.03 * low, _ENDLESS):
+            high = most = 4 * most
     return low
 
 

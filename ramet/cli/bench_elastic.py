@@ -190,6 +190,10 @@ def _whole(settings: Any, given: dict[str, Any], watch: Any) -> Any:
         budget_s=60 * given["budget_min"], trace_s=given["trace_s"], simulation=_simulation(given), seed=given["seed"],
     )  # fmt: skip
     peer = given["peer"] == "lmdeploy"
+    if peer and settings.device == "cpu":
+        raise click.UsageError("--peer: LMDeploy runs on a GPU, so steps on --device cpu are not beside its own")
+    if peer and settings.dtype != "bfloat16":
+        raise click.UsageError("--peer: LMDeploy gets weights in bfloat16: leave --dtype out")
     return bench.run(given["shape"], settings, work, peer=peer, python=given["lmdeploy_python"], watch=watch)
 
 
