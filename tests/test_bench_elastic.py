@@ -23,6 +23,7 @@ from safetensors import safe_open
 from transformers import AutoConfig
 
 from ramet.bench import (
+    curve_judge,
     elastic,
     elastic_quick,
     elastic_simulated,
@@ -43,6 +44,7 @@ from ramet.bench.lmdeploy_peer import LMDeployPeer, python_with_lmdeploy
 from ramet.bench.random_model import RandomModel
 from ramet.bench.rates import Rates
 from ramet.bench.simulated import Sequences
+from ramet.bench.simulated_loads import Trace
 from ramet.bench.step_times import StepFloor, StepTimes, Timed
 from ramet.bench.watch import nobody
 from ramet.denoise.draws import Draws
@@ -54,6 +56,7 @@ from ramet.engine.replies import Told
 from ramet.engine.settings import EngineSettings
 from ramet.errors import InvalidRequest, RametError
 from ramet.families import FAMILIES
+from ramet.generation import Piece
 from ramet.ops.experts.reference import route_grouped
 
 BLOCK, MASK = 32, 2047
@@ -327,7 +330,10 @@ def test_a_trace_that_is_cut_off_tells_what_is_served() -> None:
     served, rest = [], {"n_begun": 16, "max_running": 16, "until": 5.0}
     for rate in (60.0, 90.0):
         trace = elastic_trace.simulated(DATASETS[4], "8", slow, rate=rate, n_requests=600, **rest)
-        assert trace.came.max() < 5 <= trace.ended[-1]
+        assert trace.came.max() < 5
+        assert 4.5 < np.nanmax(trace.last) == trace.ended[-1] <= 5, "no step that ends behind it"
+        assert len(trace.sizes) == len(trace.batches) == len(trace.ended)
+        assert trace.tokens_s() == trace.n_tokens.sum() / 5
         assert (trace.came[:16] == 0).all()
         figures = elastic_trace.figures(trace, DATASETS[4])
         assert not figures["met"]
@@ -335,6 +341,73 @@ def test_a_trace_that_is_cut_off_tells_what_is_served() -> None:
     assert served[0] == pytest.approx(served[1], rel=0.1), "as many as can be, however many come"
     fewer = elastic_trace.simulated(DATASETS[4], "8", slow, rate=0.7 * served[0], n_requests=200, **rest)
     assert elastic_trace.figures(fewer, DATASETS[4])["met"]
+
+
+def test_of_requests_under_way_none_waits_for_its_first_tokens() -> None:
+    """They would hide how long those wait that came."""
+    came, first = np.array([*[0.0] * 90, 1.0, 2.0, 3.0]), np.array([*[0.1] * 90, 4.0, np.nan, np.nan])
+    tokens, none = np.full(93, 40), np.zeros(0)
+    trace = Trace(came, first, first + 1, tokens, none, none.astype(int), none.astype(int), 6.0)
+    assert trace.delay() == 3.0, "to the end, of the last that could wait for two seconds"
+    alone = Trace(came[:90], first[:90], first[:90] + 1, tokens[:90], none, none.astype(int), none.astype(int), 6.0)
+    assert alone.delay() == 6.0, "nobody came, so nothing is known"
+
+
+def test_a_trace_without_a_token_has_figures() -> None:
+    never, none = np.full(3, np.nan), np.zeros(0)
+    trace = Trace(np.zeros(3), never, never, np.zeros(3, int), none, none.astype(int), none.astype(int), 4.0)
+    figures = elastic_trace.figures(trace, DATASETS[0])
+    assert figures == {"p90_ms": 4000, "delay_ms": 4000, "served_s": 0, "met": False}
+
+
+def test_of_a_trace_only_what_comes_between_its_begin_and_its_end_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(elastic_trace.time, "perf_counter", lambda: now[0])
+    heard = elastic_trace._Heard.of(2)
+    piece = Piece(cast(Any, (1, 2, 3)), 1)
+    heard.hear(0, piece)
+    assert heard.some.tolist() == [True, False]
+    assert not heard.n_tokens.any()
+    now[0] = 1.0
+    assert heard.begin(4.0) == 1.0
+    for now[0] in (2.0, 4.0, 5.0, 6.0):
+        heard.hear(0, piece)
+    assert (heard.first[0], heard.last[0], heard.n_tokens[0]) == (2.0, 4.0, 6)
+
+
+@pytest.mark.parametrize(("stands", "took"), [(True, 1.0), (False, 3.0)])
+def test_the_clock_stands_while_it_judges_unless_it_is_not_to(
+    monkeypatch: pytest.MonkeyPatch, stands: bool, took: float
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(curve_judge.time, "perf_counter", lambda: now[0])
+
+    def slow(chunks: Chunks, drawn: Told) -> Told:
+        now[0] += 2
+        return drawn
+
+    live = LiveBlocks(BLOCK, MASK)
+    place = live.add(begun(64))
+    clock = Clock(slow, batch=0, n_steps=9, limit_s=9, enough=lambda: None, stands=stands)
+    for _ in range(3):
+        now[0] += 1
+        chunks = live.chunks(np.array([place], np.int32), np.array([8], np.int32))
+        clock(chunks, unsure(chunks))
+    assert np.diff([each.at for each in clock.seen]).tolist() == [took] * 2
+
+
+def test_both_modes_are_asked_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = dict[str, list[list[int]]]()
+
+    def answered(engine: Any, prompts: Any, *_: Any) -> elastic_quick.Answered:
+        asked.setdefault(engine, []).append(list(prompts))
+        return elastic_quick.Answered([], 10, 1e-3, 5, 50)
+
+    monkeypatch.setattr(elastic_quick, "answer", answered)
+    work = elastic_quick.Work(repeats=4)
+    elastic_quick.clients(cast(Any, {"auto": "a", "block": "b"}), cast(Any, range(99)), 8, work, nobody())
+    assert asked["a"] == asked["b"]
+    assert len({tuple(each) for each in asked["a"]}) == 5, "each run, and the one that warms up, other ones"
 
 
 def test_replies_that_end_too_soon_have_no_figures() -> None:
@@ -477,7 +550,7 @@ def test_a_checkpoint_may_be_in_many_files(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("shape", ["llada2-tiny", "sdar-tiny"])
 def test_only_shapes_that_the_peer_has(shape: str) -> None:
-    with pytest.raises(InvalidRequest, match="peer"):
+    with pytest.raises(InvalidRequest, match=r"peer: .*--shape sdar-8b"):
         elastic.run(shape, SETTINGS, WORK, peer=True, python=None, watch=nobody())
 
 
@@ -510,6 +583,14 @@ def test_whole_blocks_by_turns_with_the_peers(tmp_path: Path, monkeypatch: pytes
     assert "it 1.0" in out.getvalue()
 
 
+def test_the_command_names_what_there_is() -> None:
+    """Without an import of it, which takes seconds."""
+    from ramet.cli import bench_elastic
+
+    assert bench_elastic.PARTS == elastic.PARTS
+    assert set(bench_elastic.SHAPES) == set(RAW)
+
+
 def test_shapes_are_those_of_their_names() -> None:
     for name, size in {"sdar-8b": 8.19e9, "sdar-1.7b": 2.03e9, "llada2-mini": 16.26e9}.items():
         config = config_of(name)
@@ -530,6 +611,7 @@ def test_a_small_models_answers_and_clients(monkeypatch: pytest.MonkeyPatch, tmp
     rows = cast(list[dict[str, Any]], found.quality)
     assert [row["mode"] for row in rows] == ["block", "auto", "2", "4"], "no size above the block"
     assert all(row["n"] == 3 and 0 <= row["exact"] <= 1 for row in rows)
+    assert "ms" in found.latency
     by_mode = {row["mode"]: row for row in rows}
     assert by_mode["block"]["rows_step"] == 8
     assert by_mode["2"]["rows_step"] < by_mode["4"]["rows_step"] < 8
@@ -549,6 +631,23 @@ def test_a_small_models_answers_and_clients(monkeypatch: pytest.MonkeyPatch, tmp
         (["--shape", "other"], "sdar-8b"),
         (["--batches", "0"], "list of whole numbers"),
         (["--peer", "x"], "lmdeploy"),
+        (["--peer", "lmdeploy", "--device", "cpu"], "--peer: LMDeploy runs on a GPU"),
+        (["--quick", "--shape", "sdar-tiny"], "--shape does nothing with --quick"),
+        (["--quick", "--parts", "none"], "--parts does nothing with --quick"),
+        (["--quick", "--plot", "x"], "--plot does nothing with --quick"),
+        (["--examples", "3"], "--examples does nothing without --quick"),
+        (["--model", "x"], "--model does nothing without --quick"),
+        (["--lmdeploy-python", __file__], "--lmdeploy-python does nothing without --peer lmdeploy"),
+        (["--parts", "loads", "--trace", "5"], "--trace does nothing with these --parts"),
+        (["--parts", "loads", "--plot", "x"], "--plot does nothing with these --parts"),
+        (["--from", __file__, "--shape", "sdar-8b"], "--shape does nothing with --from"),
+        (["--from", __file__, "--peer", "lmdeploy"], "--peer does nothing with --from"),
+        (["--from", __file__, "--quick"], "--quick does nothing with --from"),
+        (["--from", __file__, "--seed", "1"], "--seed does nothing with --from"),
+        (["--from", __file__, "--device", "cpu"], "--device does nothing with --from"),
+        (["--from", __file__, "--parts", "none", "--workers", "1"], "--workers does nothing with --parts none"),
+        (["--from", __file__, "--parts", "traces"], "--parts: with --from"),
+        (["--from", __file__], "no JSON"),
     ],
 )
 def test_command_refuses(arguments: list[str], message: str) -> None:
@@ -556,7 +655,49 @@ def test_command_refuses(arguments: list[str], message: str) -> None:
 
     result = CliRunner().invoke(main, ["bench", "elastic", *arguments])
     assert result.exit_code == 2
-    assert message in result.output
+    assert message in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"bench": "states"}, "not the JSON of a run of this bench"),
+        ([], "not the JSON of a run of this bench"),
+        ({}, "run the part 'steps'"),
+        ({"rates": {"flop_per_s": 1.0}}, "earlier version"),
+        ({"steps": [{"mode": "2"}]}, "another version"),
+    ],
+)
+def test_a_file_that_cannot_be_simulated_over_is_refused(tmp_path: Path, told: Any, message: str) -> None:
+    from ramet.cli import main
+
+    if isinstance(told, dict):
+        shapes = [(mode, 3) for mode in ("2", "4", "8", "16", "32", "block", "next")]
+        steps = [Timed(mode, batch, 0.1, 3.0, 3.0, 3.0, 30.0, (0.1,)).as_json() for mode, batch in shapes]
+        rest = {"steps": steps} if "rates" in told else {}
+        told = {"bench": "elastic", "model": "m", "machine": {"cpu": "p"}, "settings": {"n_prompt": 40}, **rest, **told}
+    path = tmp_path / "told.json"
+    path.write_text(json.dumps(told))
+    result = CliRunner().invoke(main, ["bench", "elastic", "--from", str(path), "--workers", "1"])
+    assert result.exit_code == 2
+    assert "--from" in result.output
+    assert message in " ".join(result.output.split())
+
+
+def test_a_run_that_was_ended_early_is_shown_as_it_is(tmp_path: Path) -> None:
+    """Before the peer's turn, with a note; an empty one has no tables."""
+    from ramet.cli import main
+
+    row = {"batch": 1, "rows": 32, "ms": 8.0, "floor_ms": 4.0, "floor_read_ms": 4.0, "over_floor": 2.0}
+    whole = [row | {"over_floor_read": 2.0, "peer_ms": 12.0, "peer_over_ours": 1.5}, row | {"over_floor_read": 2.0}]
+    found = Found("m", {"cpu": "p"}, {}, peer={"name": "it 1.0"}, whole=cast(Any, whole), note="By hand.")
+    found.write(tmp_path / "told.json")
+    asked = ["bench", "elastic", "--from", str(tmp_path / "told.json"), "--parts", "none"]
+    result = CliRunner().invoke(main, [*asked, "--json", str(tmp_path / "again.json")])
+    assert result.exit_code == 0, result.output
+    rows = [line.split() for line in result.output.splitlines()]
+    assert [row[-2:] for row in rows if row[:2] == ["1", "32"]] == [["12.0", "1.50"], ["-", "-"]]
+    assert ["note", "By", "hand."] in rows
 
 
 def test_rows_name_their_hardware() -> None:

@@ -190,13 +190,24 @@ def test_first_come_first_served() -> None:
 
 def test_capacity_is_where_the_limit_is_passed() -> None:
     def trace(rate: float) -> Trace:
-        return served(SHAREGPT, "next", seconds, rate=rate, n_requests=30)
+        return served(SHAREGPT, "next", seconds, rate=rate, n_requests=int(30 + 2 * rate), max_running=16)
 
     limit = 0.006
     rate = capacity(trace, limit, low=1, high=200)
-    assert 1 < rate < 200
+    assert 1 < rate < 100
     assert trace(rate).per_token() <= limit
+    more = trace(1.1 * rate)
+    assert more.per_token() > limit or more.delay() > 1
     assert capacity(trace, 0.001) == 0
+
+
+def test_capacity_is_not_the_rate_that_is_tried_first() -> None:
+    def trace(rate: float) -> Trace:
+        once, none = np.ones(1), np.zeros(0)
+        last = once + rate / 1e3
+        return Trace(once, once, last, np.array([2]), none, none.astype(int), none.astype(int))
+
+    assert capacity(trace, 0.3, low=1, high=20) == pytest.approx(300, rel=0.03)
 
 
 def test_lengths_have_mean_and_deviation() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -117,7 +118,15 @@ def test_the_ticket_of_the_demo(engine: Engine) -> None:
     assert isinstance(answers["wanted"], ChoiceAnswer)
     assert isinstance(answers["unhappy"], NoulAnswer)
     assert (answers["fault"].choice, answers["wanted"].choice) == ("damage", "a refund")
+    assert isinstance(answers["mood"], ScoreAnswer)
     assert answers["unhappy"].noul > 0.9
+    assert answers["mood"].score == pytest.approx(2, abs=0.1), "upset"
+
+
+def test_the_reply_that_its_page_shows(engine: Engine) -> None:
+    page = (MODEL / "README.md").read_text(encoding="utf-8")
+    asked, shown = re.search(r'sprig-10m-b32 "(.*?)"\n```\n\n```json\n(.*?)\n```', page, re.DOTALL).groups()  # type: ignore[union-attr]
+    assert _reply(engine, asked.replace("\\\n", "")) == shown
 
 
 def test_any_text_gets_a_reply(engine: Engine) -> None:

@@ -28,6 +28,7 @@ from training.model import Model, Shape, seen
 from training.muon import orthogonal
 from training.run import chances, save
 from training.score import decided, held_out, ids_of
+from training.train import options
 from training.vocabulary import END, MASK, STOP, id_of, train_tokenizer
 
 TOPIC_NAMES = {name for topic in TOPICS for name in (topic.name, *topic.others)}
@@ -45,6 +46,13 @@ def tokenizer() -> Tokenizer:
 @pytest.fixture(scope="module")
 def packs(tokenizer: Tokenizer) -> Packs:
     return Packer(tokenizer, Sizes(24, 768, 400), 1).packs()
+
+
+def test_unknown_tasks_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["train", "--out", "x", "--tasks", "tickets,spelling"])
+    with pytest.raises(SystemExit):
+        options()
+    assert "--tasks: spelling: no task; there are arithmetic" in capsys.readouterr().err
 
 
 def test_text_survives_the_vocabulary(tokenizer: Tokenizer) -> None:

@@ -18,6 +18,12 @@ from training.vocabulary import train_tokenizer
 KINDS = (((1,), EARLY), ((2, 4, 8, 16), EARLY), ((BLOCK,), SHARES))  # sizes of blocks, one kind after the other
 
 
+def _tasks(told: str) -> str:
+    if unknown := set(told.split(",")) - set(TASK_NAMES):
+        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: no task; there are {', '.join(TASK_NAMES)}")
+    return told
+
+
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="directory of the checkpoint")
@@ -31,7 +37,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--inner", type=int, default=896)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--heads", type=int, default=6, help="of 64 numbers; keys and values have a third of them")
-    parser.add_argument("--tasks", default=",".join(TASK_NAMES), help="to learn and to be scored on")
+    parser.add_argument("--tasks", type=_tasks, default=",".join(TASK_NAMES), help="to learn and to be scored on")
     parser.add_argument("--rows", type=int, default=64, help="packs a step")
     parser.add_argument("--tokens", type=int, default=512, help="tokens a pack")
     parser.add_argument("--learn", type=int, default=192, help="masks a pack, at most, that are learnt from")

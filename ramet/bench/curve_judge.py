@@ -85,7 +85,8 @@ class Seen:
 class Clock:
     """A judge that notes every step from the one on in which `batch` replies are live, and calls `enough` once
     `n_steps` were noted, or `limit_s` has passed and `least` were. It stands still while it judges and notes, which no
-    engine does that is not measured."""
+    engine does that is not measured; `stands` false: it does not, and goes as requests do that come by the time of
+    day."""
 
     judge: Judge | None
     batch: int
@@ -94,6 +95,7 @@ class Clock:
     enough: Callable[[], None]
     n_warm: int = 0
     least: int = 6
+    stands: bool = True
     seen: list[Seen] = field(default_factory=list)
     _places: set[int] = field(default_factory=set)
     _n_before: int = 0
@@ -102,7 +104,8 @@ class Clock:
     def __call__(self, chunks: Chunks, drawn: Told) -> Told:
         began = time.perf_counter()
         drawn = self._judged(chunks, drawn, began - self._stood_s)
-        self._stood_s += time.perf_counter() - began
+        if self.stands:
+            self._stood_s += time.perf_counter() - began
         return drawn
 
     def _judged(self, chunks: Chunks, drawn: Told, now: float) -> Told:

@@ -84,7 +84,7 @@ def run(shape: str, settings: EngineSettings, work: Work, *, peer: bool, python:
     """Settings are resolved ones. python: of the peer. Raises InvalidRequest for a shape that the peer does not take,
     RametError where it does not start."""
     if peer and RAW[shape]["mask_token_id"] != _PEERS_MASK:
-        raise InvalidRequest("LMDeploy takes SDAR's true shapes alone", field="peer")
+        raise InvalidRequest("LMDeploy takes SDAR's true shapes alone: --shape sdar-8b or sdar-1.7b", field="peer")
     peer_python = python_with_lmdeploy(python) if peer else None
     assert settings.threads
     torch.set_num_threads(settings.threads)

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from ramet.bench.report import Document
 from ramet.bench.samples import JsonObject
+from ramet.errors import InvalidRequest
 
 
 @dataclass(slots=True)
@@ -19,7 +20,8 @@ class Found(Document):
     steps, by mode and batch. whole: of those of whole blocks, beside their floor and the peer's. loads: decoding as the
     engine did it; cells: as it was simulated on all data sets, `summary` of it. capacities: requests a second that are
     served within the limit, simulated; traces: requests at random as the engine served them. quality and clients: of a
-    trained model. start_s: seconds that each part took to be ready.
+    trained model. start_s: seconds that each part took to be ready. note: what else is to be known of the run, written
+    into its JSON by hand.
     """
 
     model: str
@@ -38,9 +40,13 @@ class Found(Document):
     traces: list[JsonObject] = field(default_factory=list)
     quality: list[JsonObject] = field(default_factory=list)
     clients: list[JsonObject] = field(default_factory=list)
+    note: str = ""
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Self:
+    def from_json(cls, told: Any) -> Self:
+        """Raises InvalidRequest for what is no JSON of this bench."""
+        if not isinstance(told, Mapping) or told.get("bench") != "elastic":
+            raise InvalidRequest("not the JSON of a run of this bench", field="from")
         return cls(**{field.name: told[field.name] for field in fields(cls) if field.name in told})
 
     @property
@@ -61,4 +67,5 @@ class Found(Document):
             "bench": "elastic", "model": self.model, "machine": self.machine, "settings": self.settings,
             "rates": self.rates, "latency": self.latency, "peer": self.peer, "start_s": self.start_s,
             "summary": self.summary, **{name: rows for name, rows in told.items() if rows},
+            **({"note": self.note} if self.note else {}),
         }  # fmt: skip

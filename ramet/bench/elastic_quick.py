@@ -76,10 +76,10 @@ def run(source: str, settings: Mapping[str, Any], work: Work, *, watch: Watch) -
             model=auto.name, machine=machine.describe(threads),
             settings={**work.as_json(), "device": auto.settings.device, "dtype": auto.settings.dtype},
         )  # fmt: skip
-        found.latency = auto.describe().get("latency", "")
         found.start_s["engines"] = time.perf_counter() - began
         asked = _examples(work)
         _quality(found, engines, asked, work, watch)
+        found.latency = auto.describe().get("latency", "")  # measured at the first reply
         for n in work.clients:
             found.clients.append(clients(engines, asked, n, work, watch))
             watch.save(found)
@@ -126,13 +126,15 @@ def _by_task(asked: Sequence[Example], right: Sequence[bool]) -> dict[str, float
 
 
 def clients(engines: Mapping[str, Engine], asked: Sequence[Example], n: int, work: Work, watch: Watch) -> JsonObject:
-    """Tokens a second with so many clients, of each mode by turns; the first run of each warms up."""
+    """Tokens a second with so many clients, of each mode by turns; the first run of each warms up. The n-th run of a
+    mode asks what that of the other does."""
     rng = random.Random(f"{work.seed} {n}")  # noqa: S311
+    draws = {mode: random.Random(f"{work.seed} {n} prompts") for mode in engines}  # noqa: S311
     n_asked = max(_LEAST, _A_CLIENT * n)
 
     def once(mode: str) -> Answered:
         watch.step(f"{n} clients: {mode}")
-        return answer(engines[mode], rng.choices(asked, k=n_asked), n, work.max_tokens)
+        return answer(engines[mode], draws[mode].choices(asked, k=n_asked), n, work.max_tokens)
 
     counts = {mode: affordable(once(mode).seconds * 1e3, work.repeats, _BUDGET_S) for mode in engines}
     runs: dict[str, list[Answered]] = {mode: [] for mode in engines}

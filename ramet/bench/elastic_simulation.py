@@ -32,9 +32,12 @@ class Simulation:
     workers: int = 1
 
     def run(self, found: Found, watch: Watch) -> None:
-        """Fill in cells, their summary, capacities, and what is expected of the traces that the engine ran. Raises
-        InvalidRequest where steps are missing."""
+        """Fill in cells, their summary, capacities, and what is expected of the traces that the engine ran, in place of
+        what there was. Raises InvalidRequest where steps are missing."""
         costs, batches = costs_of(found)
+        found.cells.clear()
+        found.summary = {}
+        found.capacities.clear()
         found.settings |= {"n_steps": self.n_steps, "simulated_trace_s": self.trace_s}
         watch.step("simulating the traces of the engine")
         for row in found.traces:
@@ -44,7 +47,6 @@ class Simulation:
         rows = elastic_simulated.cells(
             self.datasets, batches, costs, workers=self.workers, n_steps=self.n_steps
         )  # fmt: skip
-        found.cells.clear()
         for n, row in enumerate(rows, 1):
             watch.step(f"simulated {n} of {len(self.datasets) * len(batches)} loads")
             found.cells.append(row)
@@ -63,8 +65,15 @@ def costs_of(found: Found) -> tuple[Costs, list[int]]:
     modes = {*map(str, SIZES), WHOLE, NEXT}
     timed = {batch: {step.mode for step in steps if step.batch == batch} for batch in {step.batch for step in steps}}
     batches = sorted(batch for batch, own in timed.items() if own >= modes)
-    if not batches or "flop" not in found.rates:
-        raise InvalidRequest("nothing to simulate over: the run ended before its steps were timed", field="from")
+    if not batches:
+        raise InvalidRequest(
+            "nothing to simulate over: at no number of replies were steps timed in every mode (run the part 'steps')",
+            field="from",
+        )
+    if "flop" not in found.rates:
+        raise InvalidRequest(
+            "written by an earlier version, which did not tell what steps take at least (run it again)", field="from"
+        )
     n_context = _number(found.settings["n_prompt"]) + BLOCK // 2
     times = StepTimes.of([step for step in steps if step.mode != NEXT and step.batch in batches], n_context)
     following = [step for step in steps if step.mode == NEXT and step.batch in batches]

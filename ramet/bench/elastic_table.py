@@ -37,14 +37,14 @@ def whole(found: Found) -> Table:
     peer = found.peer is not None
     heads = ["replies", "rows", "a step", "floor", "/ floor", "floor, rows read", "/ it"]
     heads += [str(found.peer["name"]), "/ ours"] if found.peer else []
-    table = _table(
-        "steps of whole blocks, measured", "ms, medians; floor: weights once, or every row through all", heads
-    )
+    caption = "ms, medians; floor: memory read once, or the arithmetic of every row, whichever takes longer"
+    table = _table("steps of whole blocks, measured", caption, heads)
     for row in _rows(found.whole):
         cells = [row["batch"], f"{row['rows']:.0f}", _bold(short(row["ms"])), short(row["floor_ms"])]
         cells += [f"{row['over_floor']:.2f}", short(row["floor_read_ms"]), f"{row['over_floor_read']:.2f}"]
         if peer:
-            cells += [short(row["peer_ms"]), f"{row['peer_over_ours']:.2f}"]
+            theirs = "peer_ms" in row  # a run may have ended before it was their turn
+            cells += [short(row["peer_ms"]), f"{row['peer_over_ours']:.2f}"] if theirs else ["-", "-"]
         table.add_row(*map(str, cells))
     return table
 

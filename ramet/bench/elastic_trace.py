@@ -21,11 +21,12 @@ from ramet.bench.simulated import Mode
 from ramet.bench.simulated_loads import BLOCK, DELAY_S, Arrivals, Ints, Trace, capacity, served
 from ramet.denoise.elastic import Auto, Demand, Fixed
 from ramet.generation import Piece
+from ramet.tree import BoolArray
 
 FIRST = 1_000_000  # the number of the first request that nobody else's ids have
 LIMIT_S = 0.05  # of nine of ten requests, from one token to the next
 MODES = (AUTO, "2", "4", "8", "16", "32", WHOLE, NEXT)
-_LOWEST, _HIGHEST, _LEAST = 0.5, 500.0, 100  # requests a second that are tried, and requests at least
+_LOWEST, _HIGHEST, _LEAST = 0.5, 500.0, 100  # requests a second that are tried first, and requests at least
 _PARTS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.3, 1.6)  # of its capacity, at which a mode is shown
 
 
@@ -90,27 +91,38 @@ def over_time(trace: Trace) -> JsonObject:
 
 @dataclass(slots=True)
 class _Heard:
-    """Of each request [N], told by the engine's thread: when its first tokens and its last were there, and how many it
-    got. Nothing is heard of others' tasks, which would wait for the interpreter beside the engine."""
+    """Of each request [N], told by the engine's thread: whether it has got anything, and of what it got from `since`
+    and before `until` on, when its first tokens and its last were there, and how many these are. Nothing is heard of
+    others' tasks, which would wait for the interpreter beside the engine."""
 
+    some: BoolArray
     first: Floats
     last: Floats
     n_tokens: Ints
+    since: float = np.inf
+    until: float = np.inf
 
     @classmethod
     def of(cls, n: int) -> Self:
-        return cls(np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, np.int64))
+        return cls(np.zeros(n, np.bool_), np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, np.int64))
+
+    def begin(self, seconds: float) -> float:
+        """Listen for so long from now on; returns when that is."""
+        began = time.perf_counter()
+        self.until = began + seconds
+        self.since = began
+        return began
 
     def hear(self, number: int, piece: Piece) -> None:
-        if piece.positions:
-            self.last[number] = time.perf_counter()
-            if not self.n_tokens[number]:
-                self.first[number] = self.last[number]
-            self.n_tokens[number] += len(piece.positions)
-
-    def forget(self) -> None:
-        self.first[:] = self.last[:] = np.nan
-        self.n_tokens[:] = 0
+        if not piece.positions:
+            return
+        self.some[number], now = True, time.perf_counter()
+        if not self.since <= now < self.until:
+            return
+        self.last[number] = now
+        if not self.n_tokens[number]:
+            self.first[number] = now
+        self.n_tokens[number] += len(piece.positions)
 
 
 def measured(
@@ -118,7 +130,8 @@ def measured(
     seed: int, number: int,
 ) -> Trace:  # fmt: skip
     """What the engine does with requests of random ids that come at random for so many seconds, behind n_begun that are
-    under way; then all are cancelled. number: of the first one's ids, which others are not to have."""
+    under way; then all are cancelled. The time that draws are judged for is in it. number: of the first one's ids,
+    which others are not to have."""
     asked = Arrivals.at_random(dataset, rate, most_requests(rate, seconds), np.random.default_rng(seed), n_begun)
     room = side.engine.writer.max_length // 2
     requests = [
@@ -127,13 +140,12 @@ def measured(
         else side.request(number + i, mode, min(int(n_prompt), room), min(int(n), room))
         for i, (n_prompt, n) in enumerate(zip(asked.prompts, asked.n_tokens, strict=True)) if asked.came[i] < seconds
     ]  # fmt: skip
-    heard, clock = _Heard.of(len(requests)), Clock(judge, 0, 1 << 60, float("inf"), lambda: None)
+    heard, clock = _Heard.of(len(requests)), Clock(judge, 0, 1 << 60, float("inf"), lambda: None, stands=False)
     with side.judged(mode, clock):
         replies = [side.begin(request, partial(heard.hear, i)) for i, request in enumerate(requests[:n_begun])]
-        while any(not n and not reply.done() for n, reply in zip(heard.n_tokens, replies, strict=False)):
+        while any(not some and not reply.done() for some, reply in zip(heard.some, replies, strict=False)):
             time.sleep(1e-3)
-        heard.forget()
-        began = time.perf_counter()
+        began = heard.begin(seconds)
         for i in range(n_begun, len(requests)):
             time.sleep(max(0.0, began + asked.came[i] - time.perf_counter()))
             replies.append(side.begin(requests[i], partial(heard.hear, i)))
@@ -143,7 +155,7 @@ def measured(
     at, n_live, rows = (np.array([getattr(each, name) for each in seen]) for name in ("at", "replies", "rows"))
     came = asked.came[: len(requests)]
     return Trace(
-        came, heard.first - began, np.minimum(heard.last - began, seconds), heard.n_tokens, at - began, n_live,
+        came, heard.first - began, heard.last - began, heard.n_tokens, at - began, n_live,
         rows // np.maximum(n_live, 1), seconds,
     )  # fmt: skip
 

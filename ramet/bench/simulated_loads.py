@@ -17,6 +17,7 @@ Ints = npt.NDArray[np.int64]
 
 BLOCK = 32
 DELAY_S = 1.0  # to a request's first tokens: with more, they come faster than they are served
+_ENDLESS = 1e5  # requests a second
 _DRAWN = 16  # replies of which one is met under way
 
 
@@ -82,7 +83,7 @@ def steps(
 class Trace:
     """Requests that came and went. Of each [N]: when it came, when its first tokens and its last were there (NaN: never
     seen), and how many it got. Of each step [T]: when it ended, how many sequences gained, and the size of their chunks
-    (empty: none). until: when it was cut off; replies under way have what they got by then."""
+    (empty: none). until: when it was cut off; what came later is not in it."""
 
     came: Floats
     first: Floats
@@ -103,17 +104,22 @@ class Trace:
         return float(np.quantile(each, quantile))
 
     def delay(self) -> float:
-        """Seconds to the first tokens, of the last quarter of the requests the median: it grows with the trace where
-        more come than are served. Where it was cut off, of those that had the time to wait for twice DELAY_S; who has
-        none yet waits to the end at least."""
-        n = int(np.searchsorted(self.came, self.until - 2 * DELAY_S, side="right")) or len(self.came)
-        last = slice(n - max(1, n // 4), n)
+        """Seconds to the first tokens, of the last quarter of the requests that came the median (those under way from
+        the beginning did not): it grows with the trace where more come than are served. Where it was cut off, of those
+        that had the time to wait for twice DELAY_S; who has none yet waits to the end at least, and so do all where
+        none came."""
+        n_begun = int(np.searchsorted(self.came, 0, side="right"))
+        if n_begun == len(self.came):
+            return self.until
+        end = int(np.searchsorted(self.came, self.until - 2 * DELAY_S, side="right"))
+        end = end if end > n_begun else len(self.came)
+        last = slice(end - max(1, (end - n_begun) // 4), end)
         first = np.where(np.isnan(self.first), self.until, self.first)
         return float(np.median(first[last] - self.came[last]))
 
     def tokens_s(self) -> float:
-        """Tokens a second, of all requests."""
-        return float(self.n_tokens.sum() / min(self.until, float(np.nanmax(self.last))))
+        """Tokens a second, of all requests: to the end, or to where it was cut off."""
+        return float(self.n_tokens.sum() / (self.until if np.isfinite(self.until) else np.nanmax(self.last)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,9 +170,9 @@ def served(
     n_begun: int = 0,
     until: float = np.inf,
 ) -> Trace:
-    """`rate` requests a second on average, each at random (Poisson), behind n_begun that are under way; `until` seconds
-    have passed. First come, first served: prompts share the rounds of replies, up to max_round_rows of them in a
-    round."""
+    """`rate` requests a second on average, each at random (Poisson), behind n_begun that are under way; the steps that
+    end within `until` seconds. First come, first served: prompts share the rounds of replies, up to max_round_rows of
+    them in a round."""
     rng = np.random.default_rng(seed)
     asked = Arrivals.at_random(dataset, rate, n_requests, rng, n_begun)
     came, n_requests = asked.came, len(asked.came)
@@ -176,7 +182,7 @@ def served(
     waiting: deque[_Prompt] = deque()
     numbers = np.zeros(0, np.int64)  # of the replies under way
     ended, batches, now, arrived = list[float](), list[int](), 0.0, 0
-    while now < until and (arrived < n_requests or waiting or len(numbers)):
+    while arrived < n_requests or waiting or len(numbers):
         if not waiting and not len(numbers):
             now = max(now, came[arrived])
         while arrived < n_requests and came[arrived] <= now:
@@ -185,6 +191,8 @@ def served(
         n_rows, begun = _admit(waiting, max_round_rows, max_running - len(numbers))
         stepped = decoder.step(n_rows)
         now += float(seconds(np.array(stepped.rows.sum() + n_rows, float), len(numbers)))
+        if now > until:
+            break
         ended.append(now)
         batches.append(len(numbers))
         gaining = numbers[stepped.gained > 0]
@@ -194,7 +202,7 @@ def served(
         decoder.sequences.drop(stepped.ended)
         decoder.sequences.add(asked.n_tokens[begun])
         numbers = np.concatenate((numbers[~stepped.ended], begun))
-    sizes = np.array(decoder.sizes, np.int64).reshape(-1)
+    sizes = np.array(decoder.sizes, np.int64).reshape(-1)[: len(ended)]
     n = int(np.searchsorted(came, until))
     return Trace(came[:n], first[:n], last[:n], n_got[:n], np.array(ended), np.array(batches), sizes, until)
 
@@ -214,7 +222,8 @@ def _admit(waiting: deque[_Prompt], n_rows: int, n_places: int) -> tuple[int, In
 
 def capacity(trace: Callable[[float], Trace], limit_s: float, *, low: float = 0.1, high: float = 100.0) -> float:
     """The highest rate, to 3 %, at which nine of ten requests take limit_s a token at most, and requests are begun as
-    they come, within DELAY_S; 0 where there is none from `low` on."""
+    they come, within DELAY_S; 0 where there is none from `low` on. high: tried first; more is, where all of that is
+    met, but for rates above _ENDLESS."""
 
     def is_met(rate: float) -> bool:
         found = trace(rate)
@@ -222,9 +231,12 @@ def capacity(trace: Callable[[float], Trace], limit_s: float, *, low: float = 0.
 
     if not is_met(low):
         return 0.0
+    most = high
     while high > 1.03 * low:
         rate = (low * high) ** 0.5
         low, high = (rate, high) if is_met(rate) else (low, rate)
+        if high == most <= min(1.03 * low, _ENDLESS):
+            high = most = 4 * most
     return low
 
 

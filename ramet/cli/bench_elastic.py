@@ -18,6 +18,11 @@ _BATCHES = "1,2,4,8,16,32,64,128,256"
 _ENGINE = ("device", "dtype", "threads", "max_round_tokens", "ops")
 PARTS = ("steps", "loads", "traces", "simulation")
 _SMALL_MODEL = "models/sprig-10m-b32"
+# Options that do something in each of the three ways to call it, and with some parts alone.
+_FROM = ("from_path", "json_path", "plot_path", "parts")
+_QUICK = ("quick", "json_path", "seed", "model", "n_examples", "clients", "repeats", *_ENGINE)
+_WHOLE = ("json_path", "seed", "shape", "batches", "n_prompt", "parts", "budget_min", "peer", *_ENGINE)
+_SIMULATION = ("simulated_trace_s", "workers")
 
 
 class Parts(click.ParamType[tuple[str, ...]]):
@@ -77,7 +82,8 @@ class Parts(click.ParamType[tuple[str, ...]]):
     "--from",
     "from_path",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The JSON of a run, of which only the simulation is done, on any machine.",
+    help="The JSON of a run, of which only the simulation is done, on any machine; with --parts none it is shown as "
+    "it is.",
 )
 @click.option(
     "--peer",
@@ -127,6 +133,7 @@ def elastic(json_path: Path | None, plot_path: Path | None, **given: Any) -> Non
     from ramet.bench.table import hardware
     from ramet.engine.settings import EngineSettings
 
+    _check(given)
     own = options.given(given, _ENGINE)
     draw = None if plot_path is None else drawer("ramet.bench.elastic_plot")
     with watched(json_path) as watch:
@@ -137,9 +144,42 @@ def elastic(json_path: Path | None, plot_path: Path | None, **given: Any) -> Non
         else:
             found = _whole(EngineSettings(**own).resolved(), given, watch)
     about = {"shape": found.model, "peer": found.peer, "step": found.latency, **found.machine, **found.settings}
+    about |= {"note": found.note}
     printed(hardware({name: fact for name, fact in about.items() if fact}), *elastic_table.parts(found))
     if draw is not None:
         draw(found, plot_path)
+
+
+def _check(given: dict[str, Any]) -> None:
+    """Raises UsageError for an option that was given and would do nothing."""
+    ctx = click.get_current_context()
+    measures = options.is_given(ctx, "parts") and {"loads", "traces"} & set(given["parts"])
+    if given["from_path"] is not None and measures:
+        raise click.UsageError("--parts: with --from, by which nothing is measured, simulation or none")
+    used, otherwise = _used(given)
+    for param in ctx.command.params:
+        assert param.name is not None
+        if options.is_given(ctx, param.name) and param.name not in used:
+            why = otherwise.get(param.name, otherwise[""])
+            raise click.UsageError(f"{max(param.opts, key=len)} does nothing {why}: leave it out")
+
+
+def _used(given: dict[str, Any]) -> tuple[set[str], dict[str, str]]:
+    """Names of options that do something, and why others do nothing; "" for those that are not named."""
+    parts = set(given["parts"])
+    simulation = _SIMULATION if "simulation" in parts else ()
+    if given["from_path"] is not None:
+        return {*_FROM, *simulation}, {"": "with --from", **dict.fromkeys(_SIMULATION, "with --parts none")}
+    if given["quick"]:
+        return set(_QUICK), {"": "with --quick"}
+    used = {*_WHOLE, *simulation}
+    used |= {"trace_s"} if "traces" in parts else set()
+    used |= {"plot_path"} if parts & {"traces", "simulation"} else set()
+    used |= {"lmdeploy_python"} if given["peer"] == "lmdeploy" else set()
+    return used, {
+        "": "with these --parts", **dict.fromkeys(_QUICK, "without --quick"),
+        "lmdeploy_python": "without --peer lmdeploy",
+    }  # fmt: skip
 
 
 def _whole(settings: Any, given: dict[str, Any], watch: Any) -> Any:
@@ -150,6 +190,10 @@ def _whole(settings: Any, given: dict[str, Any], watch: Any) -> Any:
         budget_s=60 * given["budget_min"], trace_s=given["trace_s"], simulation=_simulation(given), seed=given["seed"],
     )  # fmt: skip
     peer = given["peer"] == "lmdeploy"
+    if peer and settings.device == "cpu":
+        raise click.UsageError("--peer: LMDeploy runs on a GPU, so steps on --device cpu are not beside its own")
+    if peer and settings.dtype != "bfloat16":
+        raise click.UsageError("--peer: LMDeploy gets weights in bfloat16: leave --dtype out")
     return bench.run(given["shape"], settings, work, peer=peer, python=given["lmdeploy_python"], watch=watch)
 
 
@@ -162,10 +206,19 @@ def _simulation(given: dict[str, Any]) -> Any:
 
 def _simulated(given: dict[str, Any], watch: Any) -> Any:
     from ramet.bench.elastic_found import Found
+    from ramet.errors import InvalidRequest
 
-    found = Found.from_json(json.loads(given["from_path"].read_text()))
-    if "simulation" in given["parts"]:
-        _simulation(given).run(found, watch)
+    path = given["from_path"]
+    try:
+        found = Found.from_json(json.loads(path.read_text()))
+        if "simulation" in given["parts"]:
+            _simulation(given).run(found, watch)
+    except InvalidRequest as error:
+        raise click.UsageError(f"--from: {path}: {error.message}") from error
+    except ValueError as error:  # neither JSON nor text
+        raise click.UsageError(f"--from: {path} is no JSON: {error}") from error
+    except (KeyError, TypeError) as error:
+        raise click.UsageError(f"--from: {path} is of another version of this bench: {error!r}") from error
     return found
 
 
