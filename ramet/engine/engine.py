@@ -127,9 +127,8 @@ class Engine:
         self._counts = Counter(dict.fromkeys(COUNTS, 0))  # no key comes later
         self._n_open, self._n_failures, self._closed = 0, 0, False
         self._lost = False  # the device, with all that it held
-        self._untold: deque[tuple[list[Reply], Batch, float]] = (
-            deque()
-        )  # replies that ended, of rounds and their seconds
+        # Replies that ended in a round, the round and its seconds.
+        self._untold: deque[tuple[list[Reply], Batch, float]] = deque()
         self._has_gone = False  # a caller, whose work is still there
         self._since = 0.0  # when a round landed, or work came in
         self._lock = threading.Lock()
@@ -511,7 +510,8 @@ class Engine:
                     job.set_result(None)
                 elif job is not None:  # None only wakes the thread, to close
                     self._scheduler.add(job)
-                    self._has_gone |= job.future.cancelled()
+                    if job.future.cancelled():  # no `|=`: another may go between its reading and its writing
+                        self._has_gone = True
         except Empty:
             return
 
@@ -578,7 +578,9 @@ class Engine:
             self._scheduler.add(job)
 
     def _recover(self, batch: Batch, error: Exception) -> None:
-        """After a failed round its jobs run again, each alone; one that fails alone gets the fault."""
+        """After a failed round its jobs run again, each alone; one that fails alone gets the fault, behind all that was
+        known of it before."""
+        self._tell()
         jobs: list[Job | Reply] = [*batch.jobs, *batch.replies.replies]
         self._scheduler.drop(batch.jobs, batch)
         self._counts["failed_rounds"] += 1
