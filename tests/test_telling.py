@@ -13,6 +13,7 @@ from fake_cuda import Card
 from test_engine import hold, make, tree
 from test_replies import assert_idle, together
 from test_replies_exact import BLOCK, asked, loaded, prompts
+from tiny_engine import tiny_engine
 
 from ramet.engine import Engine
 from ramet.engine.scheduler import Batch, Job
@@ -74,17 +75,19 @@ def test_what_was_known_before_a_round_failed_is_told_before_the_fault(depth: in
         if depth == 2:
             by_itself(engine)
         (prompt,) = prompts(engine, [BLOCK])
-        launch, seen = engine._runner.launch, []
+        launch, seen, n_left = engine._runner.launch, [], [0]
 
         def failing(batch: Batch) -> Any:
             seen.extend(batch.replies.replies)
-            if len(seen) > n_rounds:
+            n_left[0] -= 1
+            if n_left[0] < 0:
                 raise RuntimeError("no")
             return launch(batch)
 
         engine._runner.launch = failing  # type: ignore[method-assign]
-        for n_rounds in range(2, 9):  # behind some of them more is known, behind others not
+        for n in range(2, 9):  # rounds, behind some of which more is known
             seen.clear()
+            n_left[0] = n
             pieces, fault = asyncio.run(heard(engine, asked(prompt, ignore_eos=True)))
             assert isinstance(fault, EngineFault)
             assert ids(pieces) == seen[0].tokens
@@ -100,8 +103,7 @@ def test_what_was_known_when_the_engine_is_closed_is_told_before_its_end() -> No
 
     async def told() -> tuple[list[Piece], RametError | None]:
         task = asyncio.ensure_future(heard(engine, asked(prompt, max_tokens=400, ignore_eos=True)))
-        while not begun.is_set():
-            await asyncio.sleep(0)
+        await asyncio.to_thread(begun.wait, 30)
         await asyncio.to_thread(engine.close)
         return await task
 
@@ -133,6 +135,29 @@ def test_replies_that_end_and_wait_and_give_up_pages_tell_all() -> None:
         assert engine.stats()["preemptions_total"] > 0
         assert engine.stats()["reply_tokens_total"] == 6 * n
         assert_idle(engine)
+
+
+def test_callers_that_raise_leave_nobody_without_an_answer() -> None:
+    """One as its reply ends, and another by what the same step made known to it."""
+    with tiny_engine("qwen3") as engine:
+        by_itself(engine)
+        begun, ended = threading.Event(), threading.Event()
+
+        def last(piece: Piece) -> None:
+            if piece.finish:
+                ended.set()
+                raise RuntimeError("no")
+
+        def beside(_: Piece) -> None:
+            begun.set()
+            if ended.is_set():
+                raise RuntimeError("no")
+
+        replies = [engine.writer._start(GenerationRequest((1,), 10**4, ignore_eos=True), beside)[0]]
+        assert begun.wait(30)
+        replies.append(engine.writer._start(GenerationRequest((2,), 5, ignore_eos=True), last)[0])
+        for reply in replies:
+            assert isinstance(reply.exception(30), EngineFault)
 
 
 def test_who_goes_while_others_come_is_not_overlooked() -> None:
