@@ -130,7 +130,7 @@ class Engine:
         # Replies that ended in a round, the round and its seconds.
         self._untold: deque[tuple[list[Reply], Batch, float]] = deque()
         self._has_gone = False  # a caller, whose work is still there
-        self._since = 0.0  # when a round landed, or work came in
+        self._since = 0.0  # when a round landed or failed, or work came in
         self._lock = threading.Lock()
         self._planners = ThreadPoolExecutor(PLANNERS, "ramet-plan")
         self._thread = threading.Thread(target=self._loop, name="ramet-engine", daemon=True)
@@ -581,6 +581,7 @@ class Engine:
         """After a failed round its jobs run again, each alone; one that fails alone gets the fault, behind all that was
         known of it before."""
         self._tell()
+        self._since = time.perf_counter()
         jobs: list[Job | Reply] = [*batch.jobs, *batch.replies.replies]
         self._scheduler.drop(batch.jobs, batch)
         self._counts["failed_rounds"] += 1
