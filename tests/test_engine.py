@@ -168,6 +168,16 @@ def test_a_cancelled_request_leaves_the_queue_and_the_others_run(engine: Engine)
     assert drained(engine)
 
 
+def test_whoever_waits_for_a_cancelled_future_learns_it(engine: Engine) -> None:
+    """Also where its round is under way, or over, as it is cancelled."""
+    futures = [engine.submit(tree(seed=i)) for i in range(20)]
+    for future in futures:
+        future.cancel()
+    done, waiting = wait(futures, timeout=60)
+    assert len(done) == len(futures)
+    assert not waiting
+
+
 def test_cancelling_the_awaiting_task_cancels_the_work(engine: Engine) -> None:
     free = hold(engine)
     engine.submit(tree())

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_trees import random_tree
+from random_units import PAGE, random_units
 from triton_device import DEVICE  # before anything that imports triton
 
 from ramet.ops import choose, native
@@ -29,7 +29,6 @@ from ramet.tree import WHOLE, IntArray, Read, Segment, Tree
 PLAIN: dict[str, Callable[..., dict[str, IntArray]]] = {
     "attention": attention.plan, "gated_delta": gated_delta.plan, "conv": conv.plan, "head": head.plan,
 }  # fmt: skip
-PAGE = 16
 NONE = np.zeros(0, np.int32)
 HEADS = [(1, 1, 16), (3, 1, 64), (8, 2, 256), (16, 4, 256), (32, 8, 128), (8, 1, 512), (9, 3, 64), (71, 1, 64)]
 
@@ -40,36 +39,6 @@ def library() -> native.Library:
     if found is None:
         pytest.skip(f"no compiled code here: {native.status()[1]}")
     return found
-
-
-def random_units(rng: np.random.Generator, n: int, max_length: int, max_context: int) -> list[Unit]:
-    """Trees of all kinds: with and without a context of several segments, that their root may continue; rows and
-    states kept or not; rows read several times, in any order, or never."""
-    units, slots = [], iter(rng.permutation(1000).tolist())
-    for _ in range(n):
-        blocks = [(1,), (1, 4, 32, WHOLE)][int(rng.integers(2))]
-        n_segments = int(rng.integers(1, 12))
-        tree = random_tree(rng, vocab_size=99, max_length=max_length, max_segments=n_segments, blocks=blocks)
-        tree = replace(tree, normalize=rng.random(len(tree.read_rows)) < 0.5)
-        if rng.random() < 0.2:  # nothing of it is read
-            tree = Tree.of([Segment(rng.integers(0, 9, int(rng.integers(1, max_length + 1))))])
-        n_context = int(rng.integers(1, max_context)) if rng.random() < 0.6 else 0
-        forks = np.unique(np.append(0, rng.integers(0, max(1, n_context), int(rng.integers(5)))))
-        continues = n_context > 0 and int((tree.parents < 0).sum()) == 1 and rng.random() < 0.5
-        rows = np.sort(rng.choice(tree.n_tokens, int(rng.integers(0, min(5, tree.n_tokens + 1))), replace=False))
-        units.append(
-            Unit(
-                tree,
-                context=rng.integers(0, 500, -(-n_context // PAGE)).astype(np.int32),
-                n_context=n_context,
-                slots=rng.integers(0, 500, int(rng.integers(0, tree.n_tokens + 1))).astype(np.int32),
-                forks=forks.astype(np.int32) if n_context else np.zeros(1, np.int32),
-                continues=continues,
-                state=next(slots) if n_context else -1,
-                leaves=np.array([(row, next(slots)) for row in rows], np.int32).reshape(-1, 2),
-            )
-        )
-    return units
 
 
 def branches(n_state: int, n: int, n_each: int) -> Unit:

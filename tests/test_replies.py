@@ -163,6 +163,24 @@ def test_a_failed_round_loses_nobody_but_the_one_that_fails_alone(culprit: int |
         assert_idle(engine)
 
 
+def test_what_a_failed_round_took_is_not_the_next_ones_time() -> None:
+    with loaded(chunk_size="4") as engine:
+        launch, failed, observed = engine._runner.launch, [], []
+
+        def failing(batch: Any) -> Any:
+            if len(batch.replies.replies) > 1 and not failed:
+                failed.append(batch)
+                time.sleep(2)
+                raise RuntimeError("no")
+            return launch(batch)
+
+        engine._runner.launch = failing  # type: ignore[method-assign]
+        engine._observe = lambda _, seconds: observed.append(seconds)  # type: ignore[method-assign]
+        assert together(engine, [asked(p) for p in prompts(engine, [9] * 4)])
+        assert failed
+        assert 0 < max(observed) < 2
+
+
 @pytest.mark.parametrize("how", [{"chunk_size": "4"}, {"mode": "block"}])
 @pytest.mark.parametrize("place", [0, BLOCK - 1, 3])
 def test_an_ending_id_anywhere_in_a_block_is_the_last(place: int, how: dict[str, Any]) -> None:

@@ -12,10 +12,10 @@ from ramet.cache.pages import Pages
 from ramet.denoise.draws import Draws
 from ramet.denoise.elastic import Auto, Fixed
 from ramet.denoise.live import Beginning, Live
-from ramet.denoise.live_blocks import LiveBlocks
 from ramet.denoise.next_tokens import NextTokens
 from ramet.denoise.noise import Noise
 from ramet.denoise.unmask import Unmasking
+from ramet.engine.compiled_blocks import live_blocks
 from ramet.engine.replies import Part, Replies, Told
 from ramet.engine.reply import Reply
 from ramet.engine.scheduler import STATES_A_JOB, Batch, Job, Scheduler
@@ -35,7 +35,7 @@ class World:
         self.rows = int(rng.choice([32, 64, 128]))
         live: Live = NextTokens()
         if self.masks:
-            live = LiveBlocks(BLOCK, MASK, "block" if rng.random() < 0.3 else "chunk", ahead=bool(rng.integers(2)))
+            live = live_blocks(BLOCK, MASK, "block" if rng.random() < 0.3 else "chunk", ahead=bool(rng.integers(2)))
         self.block = BLOCK if self.masks else 1
         sizes = Fixed(int(rng.integers(2, 9))) if rng.integers(2) else Auto(lambda rows, _: 1 + 0.01 * rows, BLOCK)
         most = self.rows // 2 // live.least
@@ -85,6 +85,8 @@ class World:
             assert not len(self.scheduler), "what waits found no work"
             return
         assert batch.n_tokens <= self.rows
+        if self.rng.random() < 0.5:  # when the round is on its way, or as late as can be
+            self.replies.tell()
         if self.rng.random() < failing:
             self.fail(batch)
             return
@@ -121,6 +123,14 @@ def _reads(tree: Tree) -> Reads:
     return Reads(tree.columns.astype(np.float32), np.zeros(len(tree.read_rows), np.float32), tree.offsets)
 
 
+def assert_whole(reply: Reply) -> None:
+    """All was told to it, and nothing twice."""
+    asked, stops = reply.beginning, reply.finish == "stop"
+    assert asked.ends.isdisjoint(reply.tokens[:-1])
+    assert reply.tokens[-1] in asked.ends if stops else len(reply.tokens) == asked.end - asked.n_prompt
+    assert len(reply.logprobs) == len(reply.tokens)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_all_that_was_asked_ends_and_nothing_stays_held(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -136,6 +146,11 @@ def test_all_that_was_asked_ends_and_nothing_stays_held(seed: int) -> None:
             break
         world.round(failing)
     assert all(each.future.done() for each in world.asked)
+    for reply in (each for each in world.asked if isinstance(each, Reply)):
+        if reply.finish is not None:
+            assert_whole(reply)
+        else:
+            assert failing or reply.future.cancelled()
     world.pages.clear()
     assert (world.pages.n_free, world.pages.n_free_states) == (world.pages.n_pages, world.pages.n_states)
     assert not world.scheduler.aloft

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from random_trees import random_tree
-from test_native_plans import random_units
+from random_units import random_units
 from triton_device import DEVICE  # before anything that imports triton
 
 from ramet.engine.graphs import capacities, ladder

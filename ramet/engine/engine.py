@@ -127,9 +127,10 @@ class Engine:
         self._counts = Counter(dict.fromkeys(COUNTS, 0))  # no key comes later
         self._n_open, self._n_failures, self._closed = 0, 0, False
         self._lost = False  # the device, with all that it held
-        self._untold: deque[tuple[list[Reply], Batch, float, float]] = deque()  # replies that ended; see `_observe`
+        # Replies that ended in a round, the round, its seconds, and those between it and the one before.
+        self._untold: deque[tuple[list[Reply], Batch, float, float]] = deque()
         self._has_gone = False  # a caller, whose work is still there
-        self._since = 0.0  # when a round landed, or work came in
+        self._since = 0.0  # when a round landed or failed, or work came in
         self._lock = threading.Lock()
         self._planners = ThreadPoolExecutor(PLANNERS, "ramet-plan")
         self._thread = threading.Thread(target=self._loop, name="ramet-engine", daemon=True)
@@ -478,7 +479,8 @@ class Engine:
             self._since = time.perf_counter()
         if self._has_gone:
             self._has_gone = bool(self._scheduler.aloft)  # what rounds under way have goes when they have landed
-            self._scheduler.cancelled()
+            for job in self._scheduler.cancelled():
+                job.future.set_running_or_notify_cancel()
         return self._scheduler.next()
 
     def _launch(self, batch: Batch, flights: deque[Flight]) -> None:
@@ -509,7 +511,8 @@ class Engine:
                     job.set_result(None)
                 elif job is not None:  # None only wakes the thread, to close
                     self._scheduler.add(job)
-                    self._has_gone |= job.future.cancelled()
+                    if job.future.cancelled():  # no `|=`: another may go between its reading and its writing
+                        self._has_gone = True
         except Empty:
             return
 
@@ -577,7 +580,10 @@ class Engine:
             self._scheduler.add(job)
 
     def _recover(self, batch: Batch, error: Exception) -> None:
-        """After a failed round its jobs run again, each alone; one that fails alone gets the fault."""
+        """After a failed round its jobs run again, each alone; one that fails alone gets the fault, behind all that was
+        known of it before."""
+        self._tell()
+        self._since = time.perf_counter()
         jobs: list[Job | Reply] = [*batch.jobs, *batch.replies.replies]
         self._scheduler.drop(batch.jobs, batch)
         self._counts["failed_rounds"] += 1
@@ -586,9 +592,9 @@ class Engine:
             _keep(self._runner, self._cache, error, *jobs)
             fault = EngineFault(f"the device failed, and the engine must be started anew: {error}")
             fault.__cause__ = error
-            for job in jobs:
+            for job in batch.jobs:
                 _settle(job, fault)
-            self._break(fault)
+            self._break(fault)  # replies are among those that wait
             return
         if isinstance(error, torch.OutOfMemoryError):
             torch.cuda.empty_cache()
@@ -655,7 +661,7 @@ def _keep(*things: object) -> None:
 
 
 def _settle(job: Job | Reply, outcome: Reads | int | Exception) -> None:
-    """Give a job its outcome, unless its caller has cancelled."""
+    """Give a job its outcome; where its caller has cancelled, whoever waits for its future learns that."""
     future: Future[Any] = job.future
     try:
         if isinstance(outcome, Exception):
@@ -663,7 +669,8 @@ def _settle(job: Job | Reply, outcome: Reads | int | Exception) -> None:
         else:
             future.set_result(outcome)
     except InvalidStateError:
-        pass
+        if future.cancelled():
+            future.set_running_or_notify_cancel()
 
 
 def _request(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ramet.cache.tables import Tables
 from ramet.denoise.live import Chunks
-from ramet.ops.native.loader import library
+from ramet.ops.native.loader import Library, library
 from ramet.round import COUNTS, Units
 from ramet.tree import WHOLE, IntArray
 
@@ -21,12 +21,13 @@ def lay(tables: Tables, chunks: Chunks, begun: IntArray | None = None, states: I
     """The chunks behind what is in pages of their replies, their first rows kept in the next slots: see `laid_out`.
     None where pages have run out. The paths have these rows once `tables.advance` says so; until then the same slots
     are given again."""
-    if library() is None:
+    found = library()
+    if found is None:
         return plain_lay(tables, chunks, begun, states)
-    found = _compiled(tables, chunks, begun, states)
-    if found is None and tables.reserve(chunks.places, chunks.n_kept):
-        found = _compiled(tables, chunks, begun, states)
-    return found
+    units = _compiled(found, tables, chunks, begun, states)
+    if units is None and tables.reserve(chunks.places, chunks.n_kept):
+        units = _compiled(found, tables, chunks, begun, states)
+    return units
 
 
 def plain_lay(
@@ -39,10 +40,10 @@ def plain_lay(
     return laid_out(chunks, *tables.context(chunks.places), slots, begun, states)
 
 
-def _compiled(tables: Tables, chunks: Chunks, begun: IntArray | None, states: IntArray | None) -> Units | None:
+def _compiled(
+    found: Library, tables: Tables, chunks: Chunks, begun: IntArray | None, states: IntArray | None
+) -> Units | None:
     """None where a path lacks a page."""
-    found = library()
-    assert found is not None
     n, n_segments, n_reads, table = len(chunks.places), len(chunks.lengths), len(chunks.reads), tables.numbers
     n_leaves, width = 0 if states is None else 2 * n, table.shape[1]
     rooms = (n * len(COUNTS), n_segments, n_segments, n_reads, n_reads, len(chunks.tokens), n_leaves, n * width)

@@ -240,11 +240,12 @@ class Replies:
         if len(step.replies) == 1:
             step.replies[0].alone = False
         goes_on = taken.finish == GOES_ON
-        self._news = news = News(step, taken, np.flatnonzero(goes_on).tolist())
-        ended = np.flatnonzero(~goes_on).tolist()
-        news.tell(ended)
+        news, ended = News(step, taken, np.flatnonzero(goes_on).tolist()), np.flatnonzero(~goes_on).tolist()
+        if ended:
+            news.tell(ended)
         for i in ended:
             self._leave(step.replies[i])
+        self._news = news  # not before: where telling some fails, nothing is due to the others but the fault
         return [step.replies[i] for i in ended]
 
     def tell(self) -> None:

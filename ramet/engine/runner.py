@@ -74,9 +74,17 @@ class Runner:
         return self.launch(batch).wait().reads
 
     def launch(self, batch: Batch) -> Flight:
-        """Start a pass over a batch's units."""
+        """Start a pass over a batch's units. Where that fails nothing is under way any more: rounds to come write to
+        the buffers that what was sent is read from."""
         if self.depth == 1:
             return self._here(batch)
+        try:
+            return self._there(batch)
+        except Exception:
+            torch.cuda.synchronize(self.model.device)
+            raise
+
+    def _there(self, batch: Batch) -> Flight:
         packed = pack(_units(batch))
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         began.record()

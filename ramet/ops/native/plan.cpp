@@ -239,7 +239,7 @@ class AttentionPlan {
     }
 
     void write(Lists& lists) {
-        std::memcpy(lists.extend(paths_.runs.size() * 5), paths_.runs.data(), paths_.runs.size() * sizeof(Run));
+        if (const size_t n = paths_.runs.size()) std::memcpy(lists.extend(n * 5), paths_.runs.data(), n * sizeof(Run));
         lists.end();
         const int32_t n_segments = round_.size(kStarts);
         paths_.write_segments(round_, lists.extend((size_t)n_segments * kSegmentSize));

@@ -19,8 +19,8 @@ constexpr Field kBehind[] = {kContextPages, kReadIndex, kColumns, kOffsets, kNor
 constexpr int32_t kNothing = -1;  // in a slot that is kept: none
 
 // What was said once of all rounds. A layout has n_rooms + 2 numbers: rows, reads, and the room of each list of the
-// recorded ops (-1: it has none). Behind these n_rooms lists come those of the head; `lists` says which of the n_made lists of the tasks
-// each is (-1: none), and by_row whether it has an entry for every row.
+// recorded ops (-1: it has none). Behind these n_rooms lists come those of the head; `lists` says which of the n_made
+// lists of the tasks each is (-1: none), and by_row whether it has an entry for every row.
 struct Staging {
     const int32_t *tasks, *layouts, *lists, *by_row;
     int64_t n_tasks, n_layouts, n_rooms, n_lists, n_made;
