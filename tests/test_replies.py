@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import block_models
@@ -163,22 +164,25 @@ def test_a_failed_round_loses_nobody_but_the_one_that_fails_alone(culprit: int |
         assert_idle(engine)
 
 
-def test_what_a_failed_round_took_is_not_the_next_ones_time() -> None:
+def test_what_a_failed_round_took_is_not_the_next_ones_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that leaps a thousand seconds ahead as a round fails."""
+    ahead = [0.0]
     with loaded(chunk_size="4") as engine:
-        launch, failed, observed = engine._runner.launch, [], []
+        launch, observed = engine._runner.launch, list[float]()
 
         def failing(batch: Any) -> Any:
-            if len(batch.replies.replies) > 1 and not failed:
-                failed.append(batch)
-                time.sleep(2)
+            if len(batch.replies.replies) > 1 and not ahead[0]:
+                ahead[0] = 1000.0
                 raise RuntimeError("no")
             return launch(batch)
 
+        clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + ahead[0])
+        monkeypatch.setattr("ramet.engine.engine.time", clock)
         engine._runner.launch = failing  # type: ignore[method-assign]
-        engine._observe = lambda _, seconds: observed.append(seconds)  # type: ignore[method-assign]
+        engine._observe = lambda _, took, between: observed.append(took + between)  # type: ignore[method-assign]
         assert together(engine, [asked(p) for p in prompts(engine, [9] * 4)])
-        assert failed
-        assert 0 < max(observed) < 2
+        assert ahead[0]
+        assert 0 < max(observed) < 900
 
 
 @pytest.mark.parametrize("how", [{"chunk_size": "4"}, {"mode": "block"}])
