@@ -335,6 +335,8 @@ class Pages:
 
 def n_common(some: Sequence[bytes], others: Sequence[bytes]) -> int:
     """How many keys two paths have in common: those behind the first that differs differ too."""
+    if some[:1] != others[:1]:  # most do not begin alike, and many are compared
+        return 0
     return bisect_left(range(min(len(some), len(others))), True, key=lambda i: some[i] != others[i])
 
 
