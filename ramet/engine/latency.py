@@ -39,7 +39,7 @@ def latency(
     of equal steps counting; if that is no good either, the fit is taken with a warning, and forgotten. Raises
     InvalidRequest where max_rows are too few.
     """
-    setup = replace(setup, version=f"{setup.version}, blocks of {block}, {max_rows} rows at most")
+    setup = replace(setup, version=f"{setup.version}, blocks of {block}, {max_rows} rows at most, of ids that differ")
     profiles = Profiles(directory or cache_directory() / "profiles")
     timings = profiles.find(setup)
     if timings is not None:
