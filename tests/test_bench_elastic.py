@@ -188,7 +188,7 @@ def test_the_floor_counts_rows_weights_and_keys(name: str) -> None:
 
 def costs() -> Costs:
     return Costs(
-        chunks=seconds, next=seconds, told=lambda n: partial(seconds, n_replies=n),
+        chunks=seconds, next=seconds, told=seconds, n_context=1,
         floor=lambda rows, n, read: 0.8 * seconds(rows, n), peer={32: 0.03},
     )  # fmt: skip
 
@@ -219,7 +219,7 @@ def test_fixed_sizes_are_worse_served_than_a_chosen_one(monkeypatch: pytest.Monk
     monkeypatch.setattr(elastic_trace, "_LOWEST", 1.0)
     monkeypatch.setattr(elastic_trace, "_HIGHEST", 60.0)
     monkeypatch.setattr(elastic_trace, "_PARTS", (0.5, 1.0))
-    slow = replace(costs(), chunks=slower, told=lambda n: partial(slower, n_replies=n))
+    slow = replace(costs(), chunks=slower, told=slower)
     found = elastic_trace.capacities(DATASETS[0], slow, seconds=4, workers=1, modes=("auto", "block"))
     auto, block = cast(list[dict[str, Any]], found)
     assert auto["requests_s"] > 1.3 * block["requests_s"] > 0
@@ -326,7 +326,7 @@ def test_shapes_with_groups_of_experts_are_told_to_be_even(name: str, told: bool
 
 
 def test_a_trace_that_is_cut_off_tells_what_is_served() -> None:
-    slow = replace(costs(), chunks=slower, told=lambda n: partial(slower, n_replies=n))
+    slow = replace(costs(), chunks=slower, told=slower)
     served, rest = [], {"n_begun": 16, "max_running": 16, "until": 5.0}
     for rate in (60.0, 90.0):
         trace = elastic_trace.simulated(DATASETS[4], "8", slow, rate=rate, n_requests=600, **rest)

@@ -16,26 +16,27 @@ from ramet.bench.commit_curves import Dataset
 from ramet.bench.samples import JsonObject
 from ramet.bench.simulated import Seconds
 from ramet.bench.simulated_loads import BLOCK, Steps, Throughput, steps
+from ramet.denoise import elastic
 from ramet.denoise.elastic import Auto, Fixed
 
 SIZES = (2, 4, 6, 8, 12, 16, 24, 32)  # fixed ones
 AUTO, WHOLE, NEXT = "auto", "block", "next"
 _N_SEQUENCES, _N_STEPS = 256, 360
 Floats = npt.NDArray[np.float64]
-Told = Callable[[Floats], Floats]  # seconds by rows, as an engine has fitted them
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Costs:
-    """Seconds of steps. chunks: measured; next: those of a token a step. told: what an engine's choice goes by, of so
-    many replies. floor: the least, by rows, replies, and the part of the rows that is read. peer: of whole blocks, by
-    batch."""
+    """Seconds of steps. chunks: measured; next: those of a token a step. told: what an engine's choice goes by, with
+    n_context keys in pages of each reply. floor: the least, by rows, replies, and the part of the rows that is read.
+    peer: of whole blocks, by batch."""
 
     chunks: Seconds
     next: Seconds
-    told: Callable[[int], Told]
+    told: elastic.Seconds
+    n_context: int
     floor: Callable[[Floats, int, float], Floats]
     peer: dict[int, float]
 
@@ -70,10 +71,8 @@ def _dataset(dataset: Dataset, *, batches: Sequence[int], costs: Costs, n_steps:
 def _row(
     dataset: Dataset, batch: int, fixed: dict[str, Steps], whole: Steps, following: Steps, costs: Costs, n_steps: int
 ) -> JsonObject:
-    told = costs.told(batch)
-    auto = Auto(lambda rows, _: told(rows), BLOCK)
-    n_groups = max(1, _N_SEQUENCES // batch)
-    chosen = steps(dataset, auto, batch=batch, n_steps=n_steps, n_groups=n_groups).throughput(costs.chunks, batch)
+    run = partial(steps, dataset, Auto(costs.told, BLOCK), n_steps=n_steps, n_context=costs.n_context)
+    chosen = run(batch=batch, n_groups=max(1, _N_SEQUENCES // batch)).throughput(costs.chunks, batch)
     each = {name: run.throughput(costs.chunks, batch) for name, run in fixed.items()}
     best = max(each, key=lambda name: each[name].tokens_s)
     block, token = whole.throughput(costs.chunks, batch), following.throughput(costs.next, batch)

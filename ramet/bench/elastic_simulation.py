@@ -80,8 +80,8 @@ def costs_of(found: Found) -> tuple[Costs, list[int]]:
     floor = StepFloor.from_json(found.rates, n_context)
     peer: dict[int, Any] = {_number(row["batch"]): row["peer_ms"] for row in found.whole if "peer_ms" in row}
     costs = Costs(
-        chunks=times, next=StepTimes.of(following, n_context, times.fit), told=times.told, floor=_Floor(floor),
-        peer={batch: ms / 1e3 for batch, ms in peer.items()},
+        chunks=times, next=StepTimes.of(following, n_context, times.fit), told=times.fit.seconds, n_context=n_context,
+        floor=_Floor(floor), peer={batch: ms / 1e3 for batch, ms in peer.items()},
     )  # fmt: skip
     return costs, batches
 

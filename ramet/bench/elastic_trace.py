@@ -15,11 +15,11 @@ from ramet.bench.commit_curves import Dataset
 from ramet.bench.curve_judge import Clock, Judge
 from ramet.bench.elastic_sides import Mode as SideMode
 from ramet.bench.elastic_sides import Side
-from ramet.bench.elastic_simulated import AUTO, NEXT, WHOLE, Costs, Floats, Told, in_processes
+from ramet.bench.elastic_simulated import AUTO, NEXT, WHOLE, Costs, Floats, in_processes
 from ramet.bench.samples import JsonObject
 from ramet.bench.simulated import Mode
 from ramet.bench.simulated_loads import BLOCK, DELAY_S, Arrivals, Ints, Trace, capacity, served
-from ramet.denoise.elastic import Auto, Demand, Fixed
+from ramet.denoise.elastic import Auto, Fixed
 from ramet.generation import Piece
 from ramet.tree import BoolArray
 
@@ -30,33 +30,17 @@ _LOWEST, _HIGHEST, _LEAST = 0.5, 500.0, 100  # requests a second that are tried 
 _PARTS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.3, 1.6)  # of its capacity, at which a mode is shown
 
 
-class Informed:
-    """Auto by what steps of as many replies take as there are in a round."""
-
-    def __init__(self, costs: Costs) -> None:
-        self._costs = costs
-        self._told: Told = costs.told(1)
-        self._auto = Auto(self._seconds, BLOCK)
-
-    def choose(self, demands: Sequence[Demand], n_other: int = 0) -> int:
-        self._told = self._costs.told(sum(len(demand.uncached) for demand in demands))
-        return self._auto.choose(demands, n_other)
-
-    def _seconds(self, rows: Floats, _: int) -> Floats:
-        return self._told(rows)
-
-
 def simulated(dataset: Dataset, name: str, costs: Costs, *, rate: float, n_requests: int, **more: Any) -> Trace:
     """A trace in the mode of that name. more: as `served` takes it."""
     mode: Mode
     if name == AUTO:
-        mode = Informed(costs)
+        mode = Auto(costs.told, BLOCK)
     elif name in (WHOLE, NEXT):
         mode = "block" if name == WHOLE else "next"
     else:
         mode = Fixed(int(name))
     seconds = costs.next if name == NEXT else costs.chunks
-    return served(dataset, mode, seconds, rate=rate, n_requests=n_requests, **more)
+    return served(dataset, mode, seconds, rate=rate, n_requests=n_requests, n_context=costs.n_context, **more)
 
 
 def capacities(

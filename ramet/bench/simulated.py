@@ -168,10 +168,10 @@ def _first(which: BoolArray, n: Ints) -> BoolArray:
 
 class Decoder:
     """Steps of sequences in a mode; sizes are chosen by what was seen. `n_groups`, of as many sequences each, know
-    nothing of one another but what was seen of all."""
+    nothing of one another but what was seen of all. Each sequence sees n_context rows in pages."""
 
-    def __init__(self, sequences: Sequences, mode: Mode, block: int, n_groups: int = 1) -> None:
-        self.sequences, self.n_groups = sequences, n_groups
+    def __init__(self, sequences: Sequences, mode: Mode, block: int, n_groups: int = 1, n_context: int = 0) -> None:
+        self.sequences, self.n_groups, self._n_context = sequences, n_groups, n_context
         self._mode, self._commits = mode, Commits(block)
         self.sizes: list[Ints] = []  # chosen in each step [n_groups]
 
@@ -183,7 +183,8 @@ class Decoder:
             return self.sequences.whole()
         rates = self._commits.rates() if self._commits.is_warm else None
         groups = np.split(self.sequences.uncached().astype(np.int32), self.n_groups)
-        sizes = np.array([self._mode.choose([Demand(group, rates)], n_other) for group in groups])
+        demands = (Demand(group, rates, len(group) * self._n_context) for group in groups)
+        sizes = np.array([self._mode.choose([demand], n_other) for demand in demands])
         self.sizes.append(sizes)
         stepped = self.sequences.chunks(np.repeat(sizes, len(groups[0])))
         assert stepped.passed is not None

@@ -58,17 +58,19 @@ def steps(
     batch: int,
     n_steps: int,
     n_groups: int = 1,
+    n_context: int = 0,
     seed: int = 0,
     curve: Curve | None = None,
 ) -> Steps:
-    """With `batch` replies in each group at all times, each followed by another. The first third is not counted.
+    """With `batch` replies in each group at all times, each followed by another; each sees n_context rows in pages. The
+    first third is not counted.
 
     Where sizes are not chosen, sequences are independent of one another, and what one group did tells of any batch.
     """
     rng = np.random.default_rng(seed)
     sequences = Sequences(curve or dataset.curve(), BLOCK, rng)
     sequences.add(lengths(*dataset.reply, n_groups * batch, rng))
-    decoder = Decoder(sequences, mode, BLOCK, n_groups)
+    decoder = Decoder(sequences, mode, BLOCK, n_groups, n_context)
     found = np.zeros((2, n_steps, n_groups * batch), np.int64)
     for n in range(n_steps):
         stepped = decoder.step()
@@ -168,15 +170,16 @@ def served(
     max_running: int = 256,
     max_round_rows: int = 2048,
     n_begun: int = 0,
+    n_context: int = 0,
     until: float = np.inf,
 ) -> Trace:
     """`rate` requests a second on average, each at random (Poisson), behind n_begun that are under way; the steps that
     end within `until` seconds. First come, first served: prompts share the rounds of replies, up to max_round_rows of
-    them in a round."""
+    them in a round. Each reply sees n_context rows in pages."""
     rng = np.random.default_rng(seed)
     asked = Arrivals.at_random(dataset, rate, n_requests, rng, n_begun)
     came, n_requests = asked.came, len(asked.came)
-    decoder = Decoder(Sequences(curve or dataset.curve(), BLOCK, rng), mode, BLOCK)
+    decoder = Decoder(Sequences(curve or dataset.curve(), BLOCK, rng), mode, BLOCK, n_context=n_context)
     first, last = np.full((2, n_requests), np.nan)
     n_got = np.zeros(n_requests, np.int64)
     waiting: deque[_Prompt] = deque()

@@ -62,21 +62,20 @@ class Timed:
 @dataclass(frozen=True, slots=True, eq=False)
 class StepTimes:
     """Seconds of steps by their rows, of so many replies: along the measured points of the next smaller and the next
-    larger batch, and beyond their rows as `fit` goes on. n_context: rows in pages of each reply, as measured."""
+    larger batch, and beyond their rows as `fit` goes on."""
 
     curves: tuple[tuple[int, Floats, Floats], ...]  # batch, ascending; rows, ascending; seconds
     fit: Latency
-    n_context: int
 
     @classmethod
     def of(cls, points: Sequence[Timed], n_context: int, fit: Latency | None = None) -> Self:
-        """fit: of other points; None makes one of these."""
+        """n_context: rows in pages of each reply, as measured. fit: of other points; None makes one of these."""
         timings = [Timing(max(1, round(p.rows)), p.seconds, p.batch * n_context) for p in points]
         curves = []
         for batch in sorted({point.batch for point in points}):
             own = sorted((p.rows, p.seconds) for p in points if p.batch == batch)
             curves.append((batch, *np.array(own, float).T))
-        return cls(tuple(curves), fit or Latency.fit(timings), n_context)
+        return cls(tuple(curves), fit or Latency.fit(timings))
 
     def __call__(self, rows: Floats, n_replies: int) -> Floats:
         batches = np.array([batch for batch, _, _ in self.curves])
@@ -93,19 +92,6 @@ class StepTimes:
         found: Floats = np.interp(inside, xs, ys) + self.fit.seconds(rows) - self.fit.seconds(inside)
         least: Floats = np.maximum(found, 0.5 * ys[0])
         return least
-
-    def told(self, n_replies: int) -> _Told:
-        """What an engine goes by: the fit, of so many replies."""
-        return _Told(self.fit, n_replies * self.n_context)
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    fit: Latency
-    keys: int
-
-    def __call__(self, rows: Floats) -> Floats:
-        return self.fit.seconds(rows, self.keys)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
