@@ -103,9 +103,8 @@ def test_the_same_by_compiled_code(seed: int) -> None:
         for capacity in capacities(rows)
     ]
     assert layouts[0].rooms.keys() < layouts[-1].rooms.keys()  # some lists are there in large rounds alone
-    lists = plans.compiled
-    assert lists is not None
-    plain, compiled = Staging(plans, layouts), CompiledStaging(lists, plans, layouts)
+    assert plans.compiled is not None
+    plain, compiled = Staging(plans, layouts), CompiledStaging(plans, layouts)
     used = set[Layout]()
     for n in (0, 1, 2, 3, 5, 9, 20, 40, 80, 160, 300):
         packed = pack(Units.of(random_units(rng, n, 24, 60)))

@@ -307,8 +307,8 @@ class LiveBlocks:
         passed, sizes, begins = passed[telling], sizes[some], before(sizes[some])
         all_passed = np.logical_and.reduceat(passed, begins)
         streaks = self._streaked(places[some], offsets[telling][begins], sizes, all_passed)
-        of = self._unmaskings.of(self._group[places[some]])
-        return lambda: by_unmasking(Passed(passed, sizes, streaks), *of)
+        groups, unmaskings = self._group[places[some]], tuple(self.groups)  # numbers may be others' once it is told
+        return lambda: by_unmasking(Passed(passed, sizes, streaks), groups, unmaskings)
 
     def _streaked(self, places: IntArray, offsets: IntArray, sizes: Ints, passed: BoolArray) -> IntArray:
         """[N] rows that had passed in a row before a step of so many, the first at `offsets`, and that did or not."""

@@ -39,10 +39,6 @@ class Unmaskings:
             self._is_plain[number] = True
             self._free.append(number)
 
-    def of(self, groups: IntArray) -> tuple[IntArray, tuple[Unmasking, ...]]:
-        """The numbers, and what they stand for now."""
-        return groups, tuple(self.groups)
-
     @property
     def are_plain(self) -> bool:
         """Whether rows of all replies pass by the threshold alone."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from ramet.denoise.commits import Passed
 from ramet.denoise.live import Beginning, Chunks, Mode, Taken, logprobs_of
 from ramet.denoise.live_blocks import LiveBlocks, by_unmasking
 from ramet.denoise.unmask import Unmasking
+from ramet.ops.native.arrays import address, addresses, cut
 from ramet.ops.native.loader import Library, library
 from ramet.tree import BoolArray, FloatArray, IntArray, Sampling
 
@@ -41,7 +41,7 @@ class CompiledBlocks(LiveBlocks):
         )  # fmt: skip
         assert all(each.flags.c_contiguous for each in arrays)
         numbers = (asked.end_ids.shape[1], self._block, self._mask, self._mode == "block", self._ahead)
-        self._state = np.array([*(each.ctypes.data for each in arrays), *numbers], np.int64)
+        self._state = np.array([*addresses(*arrays), *numbers], np.int64)
         return place
 
     def uncached(self, places: IntArray) -> tuple[IntArray, IntArray]:
@@ -61,7 +61,7 @@ class CompiledBlocks(LiveBlocks):
         )
         all_segments, all_rows, all_reads = data[:3].tolist()
         used = (3, n, n, n, n, all_segments, all_rows, all_rows, *[all_reads] * 5)
-        arrays = _cut(data, rooms, used)
+        arrays = cut(data, rooms, used)
         n_rows, n_kept, n_segments, n_reads, lengths, tokens, positions, reads = arrays[1:9]
         temperatures, uniforms, top_p = (each.view(np.float32) for each in arrays[9:12])
         made = Chunks(
@@ -85,12 +85,11 @@ class CompiledBlocks(LiveBlocks):
         out = np.empty(sum(rooms), np.int32)
         n_told = self._functions.ramet_blocks_take(
             self._state.ctypes.data, places.ctypes.data, n, data.ctypes.data, n_reads, tokens.ctypes.data,
-            confidence.ctypes.data, logprobs.ctypes.data, *map(_address, settled), out.ctypes.data,
+            confidence.ctypes.data, logprobs.ctypes.data, *map(address, settled), out.ctypes.data,
         )  # fmt: skip
         assert n_told >= 0, "the mask's id was drawn, or a row is not what it ran as"
-        n_each, sizes, streaks, told, sure, rest = _cut(out, rooms, (n, n, n, n_told, n_told, rooms[-1]))
-        of = self._unmaskings.of(self._group[places])
-        shown = partial(_shown, sizes, streaks, rest.view(np.bool_)[n:], *of)
+        n_each, sizes, streaks, told, sure, rest = cut(out, rooms, (n, n, n, n_told, n_told, rooms[-1]))
+        shown = partial(_shown, sizes, streaks, rest.view(np.bool_)[n:], self._group[places], tuple(self.groups))
         return Taken(n_each, told, sure.view(np.float32), rest.view(np.int8)[:n], shown)
 
     def _most(self, places: IntArray) -> int:
@@ -113,12 +112,3 @@ def _shown(
     """sizes, streaks, groups [N]: of each reply, some of which show nothing."""
     some, n = np.flatnonzero(sizes), sizes.astype(np.int64)
     return by_unmasking(Passed(passed[: n.sum()], n[some], streaks[some]), groups[some], unmaskings)
-
-
-def _address(array: BoolArray | None) -> int:
-    return 0 if array is None else array.ctypes.data
-
-
-def _cut(data: IntArray, rooms: Sequence[int], used: Sequence[int]) -> list[IntArray]:
-    """Arrays one behind another, each with room for more than is used of it."""
-    return [data[at : at + n] for at, n in zip(accumulate(rooms[:-1], initial=0), used, strict=True)]

@@ -80,8 +80,8 @@ class Graphs:
         self._hosts = [_Host(size, self._data) for _ in range(_BUFFERS)]
         self._turn = 0
         layouts = [self._layouts[capacity] for capacity in sorted(self._layouts)]
-        lists = self.plans.compiled
-        self._staging = Staging(self.plans, layouts) if lists is None else CompiledStaging(lists, self.plans, layouts)
+        made = Staging if self.plans.compiled is None else CompiledStaging
+        self._staging = made(self.plans, layouts)
         self._side = torch.cuda.Stream(model.device)
         self._pool = torch.cuda.graph_pool_handle()
         self._recorded: dict[Capacity, tuple[torch.cuda.CUDAGraph, torch.Tensor]] = {}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from ramet.cache.tables import Tables
 from ramet.denoise.live import Chunks
+from ramet.ops.native.arrays import address, addresses, cut
 from ramet.ops.native.loader import Library, library
 from ramet.round import COUNTS, Units
 from ramet.tree import WHOLE, IntArray
@@ -47,17 +44,15 @@ def _compiled(
     n, n_segments, n_reads, table = len(chunks.places), len(chunks.lengths), len(chunks.reads), tables.numbers
     n_leaves, width = 0 if states is None else 2 * n, table.shape[1]
     rooms = (n * len(COUNTS), n_segments, n_segments, n_reads, n_reads, len(chunks.tokens), n_leaves, n * width)
-    data, starts = np.empty(sum(rooms), np.int32), [*accumulate(rooms, initial=0)]
-    paths = (*map(_address, (tables.n_rows, tables.n_pages, table)), width, tables.pages.page_size)
-    given = (chunks.places, chunks.n_rows, chunks.n_kept, chunks.n_segments, chunks.n_reads, chunks.lengths)
-    base = _address(data)
-    own, step = np.array(paths), np.array([*map(_address, (*given, chunks.reads, begun, states))])
-    to, sums = np.array([base + 4 * at for at in starts[:-1]]), np.empty(2, np.int32)
-    if not found.held.ramet_lay(_address(own), _address(step), n, _address(to), _address(sums)):
+    data, sums = np.empty(sum(rooms), np.int32), np.empty(2, np.int32)
+    counts, parents, blocks, segments, rows, slots, leaves, pages = made = cut(data, rooms)
+    paths = np.array([*addresses(tables.n_rows, tables.n_pages, table), width, tables.pages.page_size], np.int64)
+    step = addresses(
+        chunks.places, chunks.n_rows, chunks.n_kept, chunks.n_segments, chunks.n_reads, chunks.lengths, chunks.reads,
+        begun, states,
+    )  # fmt: skip
+    if not found.held.ramet_lay(address(paths), address(step), n, address(addresses(*made)), address(sums)):
         return None
-    counts, parents, blocks, segments, rows, slots, leaves, pages = (
-        data[at : at + size] for at, size in zip(starts, rooms, strict=False)
-    )
     n_slots, n_pages = sums.tolist()
     zeros = np.zeros(max(n, n_reads), np.int32)
     return Units(
@@ -66,10 +61,6 @@ def _compiled(
         columns=_NONE, widths=zeros[:n_reads], pages=pages[:n_pages], forks=zeros[:n], slots=slots[:n_slots],
         leaves=leaves,
     )  # fmt: skip
-
-
-def _address(array: npt.NDArray[Any] | None) -> int:
-    return 0 if array is None else array.ctypes.data
 
 
 def laid_out(

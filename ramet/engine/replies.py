@@ -436,9 +436,8 @@ class Replies:
         uncached, on_top = self.live.uncached(places)
         sizes = self._own_sizes[places]
         free = sizes == 0
-        every = bool(free.all())
-        others = n_other + (0 if every else int(np.minimum(uncached, sizes + on_top)[~free].sum()))
-        size = self._chosen(places, uncached, others) if every else self._chosen(places[free], uncached[free], others)
+        others = n_other + int(np.minimum(uncached, sizes + on_top)[~free].sum())
+        size = self._chosen(places[free], uncached[free], others)
         if not isinstance(self.sizes, Fixed):
             size = min(size, max(room - int(on_top.sum()), 0) // len(places))
         size = max(self.live.least, size)

@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 import torch
 
-from ramet.ops.native.plan import Lists, spans_of
+from ramet.ops.native.plan import spans_of
 from ramet.ops.planning import Plans
 from ramet.round import FIELDS, Capacity, Queries, Round, Stream, aligned
 from ramet.tree import IntArray
@@ -43,7 +43,8 @@ class Staging:
     def __call__(self, packed: Round, buffer: IntArray) -> Staged | None:
         """None where no layout holds it, or the buffer ends before it does."""
         work, lists = self._plans(packed)
-        layout = next((each for each in self._layouts if each.holds(packed.needs, work)), None)
+        needs = packed.needs
+        layout = next((each for each in self._layouts if each.holds(needs, work)), None)
         if layout is None:
             return None
         behind = loose(packed, lists)
@@ -55,10 +56,12 @@ class Staging:
 
 
 class CompiledStaging(Staging):
-    """As Staging, in one call of compiled code."""
+    """As Staging, in one call of compiled code. Of plans that have some."""
 
-    def __init__(self, lists: Lists, plans: Plans, layouts: Sequence[Layout]) -> None:
+    def __init__(self, plans: Plans, layouts: Sequence[Layout]) -> None:
         super().__init__(plans, layouts)
+        lists = plans.compiled
+        assert lists is not None
         self._stage, rooms = lists.library.held.ramet_stage, list(layouts[-1].rooms)
         assert all([name for name in rooms if name in each.rooms] == list(each.rooms) for each in layouts)
         outside = [name for name in lists.names if name not in rooms]
