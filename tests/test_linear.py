@@ -31,14 +31,22 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.parametrize("invariant", [False, True])
 def test_products(dtype: torch.dtype, rows: int, n: int, k: int, biased: bool, invariant: bool) -> None:
     weight, x = torch.randn(n, k).to(dtype), torch.randn(rows, k).to(dtype)
-    bias, residual = torch.randn(n).to(dtype), torch.randn(rows, n).to(dtype)
+    bias, residual = torch.randn(n).to(dtype), torch.randn(rows, n)
     packed = (cpu.pack_invariant if invariant else cpu.pack)(weight.clone(), bias if biased else None)
     expected = x.double() @ weight.double().T + (bias.double() if biased else 0.0)
     limit = TOLERANCE[dtype] * k**0.5
-    for found, wanted in ((packed(x), expected), (packed.add(x, residual), expected + residual.double())):
-        assert found.dtype == dtype
+    total = expected + residual.double()
+    for found, wanted, left in ((packed(x), expected, dtype), (packed.add(x, residual), total, torch.float32)):
+        assert found.dtype == left
         assert found.shape == (rows, n)
         torch.testing.assert_close(found.double(), wanted, rtol=TOLERANCE[dtype], atol=limit)
+
+
+def test_what_is_added_is_not_rounded() -> None:
+    """A residual stream keeps what bfloat16 cannot show, and, by the kernels, so does what is added to it."""
+    weight, x = torch.eye(64).bfloat16(), torch.full((3, 64), 2.0**-9).bfloat16()
+    found = cpu.pack(weight).add(x, torch.ones(3, 64))
+    assert torch.equal(found, torch.full((3, 64), 1 + 2.0**-9))
 
 
 def test_rows_that_lie_apart() -> None:
@@ -54,7 +62,7 @@ def test_rows_of_another_width_are_refused(dtype: torch.dtype, width: int) -> No
     with pytest.raises((AssertionError, RuntimeError)):
         packed(torch.randn(4, width).to(dtype))
     with pytest.raises((AssertionError, RuntimeError)):
-        packed.add(torch.randn(4, 32).to(dtype), torch.randn(3, 48).to(dtype))
+        packed.add(torch.randn(4, 32).to(dtype), torch.randn(3, 48))
 
 
 def test_add_leaves_the_residual_alone() -> None:
@@ -96,7 +104,7 @@ def test_a_row_alone_has_the_bits_that_it_has_among_others(
     pack: Callable[[torch.Tensor], tiles.TiledLinear], dtype: torch.dtype, n: int, k: int
 ) -> None:
     x, weight = cancelling(700, n, k, dtype)
-    residual = torch.randn(700, n).mul(1e-5).to(dtype)
+    residual = torch.randn(700, n).mul(1e-5)
     product = pack(weight)
     whole, total = product(x), product.add(x, residual)
     for begin, end in ((0, 1), (699, 700), (3, 5), (100, 117), (1, 65), (200, 300), (5, 700), (0, 513)):

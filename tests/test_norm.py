@@ -61,20 +61,28 @@ def test_rms_norm_of_heads_that_lie_apart(dtype: torch.dtype, heads: int, width:
     assert_close(cpu.rms_norm(x, weight, EPS), reference.rms_norm(x, weight, EPS), dtype)
 
 
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float16])
+@pytest.mark.parametrize("rows", [0, 1, 63])
+def test_rms_norm_of_a_wider_stream_is_rounded_once(dtype: torch.dtype, rows: int) -> None:
+    x, weight = torch.randn(rows, 65), torch.rand(65)
+    found = cpu.rms_norm(x, weight, EPS, dtype)
+    assert found.dtype == dtype
+    assert torch.equal(found, cpu.rms_norm(x, weight, EPS).to(dtype))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows", [0, 1, 63, 500])
 @pytest.mark.parametrize("width", [1, 63, 65, 576])
 def test_expert_norms(dtype: torch.dtype, rows: int, width: int) -> None:
-    """Close to the reference, and the bits of the steps one by one."""
-    wide = torch.full((rows, width + 7), torch.nan, dtype=dtype)
+    """Close to the reference, and the bits of the norms one by one."""
+    wide = torch.full((rows, width + 7), torch.nan)
     x, dense, experts = wide[:, :width].normal_(0, 3), torch.rand(width), torch.rand(width)
     router = torch.rand(width).to(dtype)
     found = cpu.expert_norms(x, dense, experts, router, EPS)
     for a, b in zip(found, reference.expert_norms(x, dense, experts, router, EPS), strict=True):
         assert_close(a, b, dtype)
-    assert torch.equal(found[0], cpu.rms_norm(x, dense, EPS))
-    assert torch.equal(found[1], cpu.rms_norm(x, experts, EPS))
-    assert torch.equal(found[2], cpu.rms_norm(x, None, EPS) * router * width**-0.5)
+    for part, weight in zip(found, (dense, experts, router.float() * width**-0.5), strict=True):
+        assert torch.equal(part, cpu.rms_norm(x, weight, EPS, dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -83,16 +91,16 @@ def test_expert_norms(dtype: torch.dtype, rows: int, width: int) -> None:
 @pytest.mark.parametrize("n_scales", [0, 1, 2])
 @pytest.mark.parametrize("n_parts", [1, 2])
 def test_join(dtype: torch.dtype, rows: int, width: int, n_scales: int, n_parts: int) -> None:
-    """Close to the reference, and the bits of the steps one by one."""
-    wide = torch.full((1 + n_parts, rows, width + 7), torch.nan, dtype=dtype)
-    x, *given = wide[:, :, :width].normal_(0, 3)
-    parts = [(part, torch.rand(width)) for part in given]
+    """Close to the reference, and the bits of the steps one by one: a residual stream and what is made of it are
+    float32, whatever products leave."""
+    x, *given = torch.full((1 + n_parts, rows, width + 7), torch.nan)[:, :, :width].normal_(0, 3)
+    parts = [(part.to(dtype), torch.rand(width)) for part in given]
     post = torch.rand(width) if n_parts == 2 else None
-    scale = torch.rand(n_scales).to(dtype) if n_scales else None
+    scale = torch.rand(n_scales) if n_scales else None
     kinds = torch.randint(0, 2, (rows,), dtype=torch.int32) if n_scales == 2 else None
     found = cpu.join(x, parts, post, scale, kinds, EPS)
-    assert_close(found, reference.join(x, parts, post, scale, kinds, EPS), dtype)
-    both = sum(cpu.rms_norm(*part, EPS) for part in parts)
+    assert_close(found, reference.join(x, parts, post, scale, kinds, EPS), torch.float32)
+    both = sum(cpu.rms_norm(*part, EPS, torch.float32) for part in parts)
     expected = x + (both if post is None else cpu.rms_norm(both, post, EPS))
     if scale is not None:
         expected = expected * (scale if kinds is None else scale[kinds.long()][:, None])
@@ -198,8 +206,8 @@ ONES, RISING = torch.ones(576), torch.linspace(0, 1, 576)
 OPERATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # each of rows [T, 576]
     "rms_norm": lambda x: cpu.rms_norm(x, RISING, EPS),
     "rms_norm of heads": lambda x: cpu.rms_norm(x.unflatten(1, (6, 96)), None, EPS),
-    "expert_norms": lambda x: torch.cat(cpu.expert_norms(x, ONES, RISING, RISING.to(x.dtype), EPS), 1),
-    "join": lambda x: cpu.join(x, [(x, RISING), (x, ONES)], ONES, None, None, EPS),
+    "expert_norms": lambda x: torch.cat(cpu.expert_norms(x.float(), ONES, RISING, RISING.to(x.dtype), EPS), 1),
+    "join": lambda x: cpu.join(x.float(), [(x, RISING), (x, ONES)], ONES, None, None, EPS),
     "rotate": lambda x: cpu.rotate(
         x.clone(), x[:, :64].float().unflatten(1, (2, 32)), 4, 1, torch.linspace(0, 1, 96), None, EPS
     )[0],

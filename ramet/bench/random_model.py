@@ -34,20 +34,25 @@ class RandomModel:
     decoder: Decoder
 
     @classmethod
-    def of(cls, name: str, settings: EngineSettings) -> Self:
-        """DiffusionGemma of the shape of that name, on the device and in the dtype of resolved settings."""
-        return cls.made(name, config_of(name), _NAMES, settings)
+    def of(cls, name: str, settings: EngineSettings, rounded: str | None = None) -> Self:
+        """DiffusionGemma of the shape of that name, on the device and in the dtype of resolved settings. rounded: the
+        dtype that the weights are rounded to before (None: that of the settings)."""
+        return cls.made(name, config_of(name), _NAMES, settings, rounded=rounded)
 
     @classmethod
     def made(
-        cls, name: str, config: PretrainedConfig, names: Collection[str], settings: EngineSettings, even: bool = False
-    ) -> Self:
+        cls, name: str, config: PretrainedConfig, names: Collection[str], settings: EngineSettings, even: bool = False,
+        rounded: str | None = None,
+    ) -> Self:  # fmt: skip
         """Of any configuration. names: parameters that a checkpoint has, as far as a plan asks for them. even: experts
-        of groups are chosen evenly, and not by random weights."""
+        of groups are chosen evenly, and not by random weights. rounded: as in `of`."""
         device = torch.device(settings.device)
         family, text = FAMILIES[config.model_type], config.get_text_config()
         shape = family.shape(text)
-        weights = RandomWeights(family.plan(shape, names), DTYPES[settings.dtype], device)
+        dtype = DTYPES[settings.dtype]
+        weights = RandomWeights(
+            family.plan(shape, names), dtype, device, rounded=dtype if rounded is None else DTYPES[rounded]
+        )
         rotaries = [rope_frequencies(text, kind) for kind in shape.rotaries]
         ops = choose(device, settings.ops, invariant=settings.batch_invariant)
         if even:

@@ -22,10 +22,13 @@ class RandomWeights(MutableMapping[str, torch.Tensor]):
     its own, so that no two layers of a model read the same bytes, and nothing is there twice.
 
     Vectors, which are norms and scales, are ones, but for the norms of queries and keys: they leave scores with a
-    spread of about one, as a trained model's do.
+    spread of about one, as a trained model's do. rounded: the dtype that numbers are rounded to first (None: `dtype`),
+    so that a model in float32 has the weights of one in bfloat16.
     """
 
-    def __init__(self, plan: Plan, dtype: torch.dtype, device: torch.device, seed: int = 0) -> None:
+    def __init__(
+        self, plan: Plan, dtype: torch.dtype, device: torch.device, seed: int = 0, rounded: torch.dtype | None = None
+    ) -> None:
         self._plan, self._left = plan, dict.fromkeys(plan)
         self._places = {
             theirs: (ours, place, len(weight.parts))
@@ -33,7 +36,8 @@ class RandomWeights(MutableMapping[str, torch.Tensor]):
         }  # fmt: skip
         sizes = {weight.parts: math.prod(weight.shape) for weight in plan.values()}  # some of ours are cut from one
         self.n_parameters, self.n_bytes = sum(sizes.values()), sum(sizes.values()) * dtype.itemsize
-        self._block = _block(max(sizes.values()) + _SPARE, dtype, device, seed)
+        self._rounded = rounded or dtype
+        self._block = _block(max(sizes.values()) + _SPARE, dtype, device, seed, self._rounded)
         starts = {parts: i * _STRIDE % _SPARE // _ALIGNED * _ALIGNED for i, parts in enumerate(sizes)}
         self._starts = {ours: starts[weight.parts] for ours, weight in plan.items()}
 
@@ -42,7 +46,7 @@ class RandomWeights(MutableMapping[str, torch.Tensor]):
         shape = self._plan[name].shape
         if len(shape) == 1:
             value = shape[0] ** -0.25 if name.endswith((".q_norm", ".k_norm")) else 1.0
-            return torch.full(shape, value, dtype=self._block.dtype, device=self._block.device)
+            return torch.full(shape, value, dtype=self._rounded, device=self._block.device).to(self._block.dtype)
         start = self._starts[name]
         return self._block[start : start + math.prod(shape)].view(shape)
 
@@ -87,9 +91,9 @@ class RandomWeights(MutableMapping[str, torch.Tensor]):
         return len(self._left)
 
 
-def _block(n: int, dtype: torch.dtype, device: torch.device, seed: int) -> torch.Tensor:
+def _block(n: int, dtype: torch.dtype, device: torch.device, seed: int, rounded: torch.dtype) -> torch.Tensor:
     generator = torch.Generator(device).manual_seed(seed)
-    drawn = torch.randn(min(n, _DRAWN), generator=generator, device=device).mul_(_SPREAD).to(dtype)
+    drawn = torch.randn(min(n, _DRAWN), generator=generator, device=device).mul_(_SPREAD).to(rounded).to(dtype)
     block = torch.empty(n, dtype=dtype, device=device)
     for start in range(0, n, len(drawn)):
         piece = block[start : start + len(drawn)]

@@ -46,7 +46,7 @@ class Sides:
         settings = replace(settings, cache_bytes=_cache_bytes(model, settings, n_kept))
         with ExitStack() as stack:
             engines = {
-                name: stack.enter_context(_engine(model, replace(settings, single_pass_reads=name == ONE)))
+                name: stack.enter_context(engine_on(model, replace(settings, single_pass_reads=name == ONE)))
                 for name in (ONE, TWO)
             }
             yield cls(model, engines, _peer(model) if with_peer else None, np.random.default_rng(seed))
@@ -70,7 +70,7 @@ def _turn(engine: Engine) -> Turn:
     return read
 
 
-def _engine(model: RandomModel, settings: EngineSettings) -> Engine:
+def engine_on(model: RandomModel, settings: EngineSettings) -> Engine:
     """One that is never asked a question in words, so that it needs no tokenizer."""
     nobody = cast(Decider, SimpleNamespace(settings=SimpleNamespace(method="reads of random ids")))
     return Engine(model.name, model.decoder, nobody, settings)

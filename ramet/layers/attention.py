@@ -38,8 +38,8 @@ class Attention:
     ops: Ops
 
     def __call__(self, x: torch.Tensor, run: Run, given: Queries, queries: Queries) -> torch.Tensor:
-        """x [N', C], the rows of `given`; returns [N, C], the rows of `queries`, which are among them."""
-        shape, normed = self.shape, self.ops.rms_norm(x, self.norm, self.eps)
+        """x [N', C] float32, the rows of `given`; returns [N, C], the rows of `queries`, which are among them."""
+        shape, normed = self.shape, self.ops.rms_norm(x, self.norm, self.eps, run.dtype)
         owner = self.layer if shape.keys_of is None else shape.keys_of
         pages = run.store.pages(owner) if run.store is not None else None
         if self.qkv_proj is not None:

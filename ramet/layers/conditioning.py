@@ -32,9 +32,10 @@ class SelfConditioning:
     ops: Ops
 
     def __call__(self, x: torch.Tensor, whole: torch.Tensor, soft: Soft | None) -> torch.Tensor:
-        """x [T, C], the embeddings of the stream, and whole [T], which of its rows are of a canvas; returns [T, C]."""
+        """x [T, C] float32, the embeddings of the stream, and whole [T], which of its rows are of a canvas; returns
+        [T, C]."""
         if soft is not None:
             normed = self.ops.rms_norm(soft.values, self.norm, self.eps)
             signal = self.down_proj(self.ops.gated(self.gate_up_proj(normed), self.activation))
-            x = x.index_add(0, soft.rows, signal)
+            x = x.index_add(0, soft.rows, signal.float())
         return torch.where(whole[:, None] > 0, self.ops.rms_norm(x, None, self.eps), x)

@@ -38,7 +38,7 @@ class Layer:
     per_layer: PerLayer | None = None
 
     def __call__(self, x: torch.Tensor, run: Run, given: Queries, queries: Queries) -> torch.Tensor:
-        """x [N', C], the rows of `given`; returns [N, C], the rows of `queries`."""
+        """x [N', C] float32, the rows of `given`; returns [N, C], the rows of `queries`."""
         x = self.mixer(x, run, given, queries)
         if not len(x):  # nothing is read: the layer only leaves its keys, values or state
             return x
@@ -130,7 +130,7 @@ class Decoder:
         """The final hidden states [N, C] of the rows that are read. Layers that leave nothing to later rows compute
         these rows alone. which: ascending, the layers to go through instead of all. soft: what the step before made of
         canvases, where there was one; for models that are conditioned on it."""
-        run, n_every = Run(stream, store, self.rotaries, self.ops), self.shape.n_every
+        run, n_every = Run(stream, store, self.rotaries, self.dtype, self.ops), self.shape.n_every
         x, given = self._embed(stream, soft), stream.every
         if self.per_layer is not None:
             run.per_layer = self.per_layer(stream, x)
@@ -140,17 +140,17 @@ class Decoder:
             given = queries
             if not len(x):
                 return x
-        return self.ops.rms_norm(x, self.final_norm, self.shape.eps)
+        return self.ops.rms_norm(x, self.final_norm, self.shape.eps, self.dtype)
 
     def _embed(self, stream: Stream, soft: Soft | None) -> torch.Tensor:
         assert soft is None or self.conditioning is not None
-        x = self._scaled(functional.embedding(stream.tokens, self.embedding))
+        x = self._scaled(functional.embedding(stream.tokens, self.embedding).float())
         return x if self.conditioning is None else self.conditioning(x, stream.whole, soft)
 
     def _scaled(self, x: torch.Tensor) -> torch.Tensor:
         """Embeddings as the layers take them."""
         scale = self.shape.embedding_scale
-        return x if scale == 1 else x * torch.tensor(scale, dtype=x.dtype)  # rounded as in transformers
+        return x if scale == 1 else x * float(torch.tensor(scale, dtype=self.dtype))  # rounded as in transformers
 
 
 def _fingerprint(shape: Shape, rotaries: Sequence[Rotary], weights: Weights, ops: Ops) -> str:
@@ -176,7 +176,7 @@ class _Parts:
 
     def layer(self) -> Layer:
         own = self.shape.layers[self.i]
-        scale = self._take("scale") if own.scaled else None  # for what the layer ends with
+        scale = self._take("scale").float() if own.scaled else None  # for what the layer ends with
         if self.shape.per_layer is None:
             return Layer(self._mixer(own), self._rowwise(own, scale))
         return Layer(self._mixer(own), self._rowwise(own, None), self._per_layer(own, scale))

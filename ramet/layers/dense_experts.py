@@ -49,7 +49,7 @@ class DenseExperts:
     ops: Ops
 
     def __call__(self, x: torch.Tensor, run: Run, queries: Queries) -> torch.Tensor:
-        """x [N, C], the rows of `queries`; returns x + what both make of it."""
+        """x [N, C] float32, the rows of `queries`; returns x + what both make of it."""
         dense, sparse, seen = self.ops.expert_norms(x, self.norm, self.experts_norm, self.router.scale, self.eps)
         dense = self.down_proj(self.ops.gated(self.gate_up_proj(dense), self.activation))
         sparse = self.experts(sparse, *self.router(seen))

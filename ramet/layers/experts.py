@@ -71,9 +71,8 @@ class ChosenExperts:
     ops: Ops
 
     def __call__(self, x: torch.Tensor, run: Run, queries: Queries) -> torch.Tensor:
-        """x [N, C], the rows of `queries`; returns x + what the experts make of it."""
-        normed = self.ops.rms_norm(x, self.norm, self.eps)
-        if self.shared is None:
-            return x + self.experts(normed, *self.router(normed))
-        shared = self.shared(normed)
-        return x + (self.experts(normed, *self.router(normed)) + shared)
+        """x [N, C] float32, the rows of `queries`; returns x + what the experts make of it."""
+        normed = self.ops.rms_norm(x, self.norm, self.eps, run.dtype)
+        if self.shared is not None:
+            x = x + self.shared(normed)
+        return x + self.experts(normed, *self.router(normed))

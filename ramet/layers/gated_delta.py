@@ -35,10 +35,10 @@ class GatedDelta:
     ops: Ops
 
     def __call__(self, x: torch.Tensor, run: Run, given: Queries, queries: Queries) -> torch.Tensor:
-        """x [N', C], the rows of `given`, which are all; returns [N, C], the rows of `queries`."""
+        """x [N', C] float32, the rows of `given`, which are all; returns [N, C], the rows of `queries`."""
         shape, stream = self.shape, run.stream
         states = run.store.states(self.layer) if run.store is not None else None
-        projected = self.in_proj(self.ops.rms_norm(x, self.norm, self.eps))
+        projected = self.in_proj(self.ops.rms_norm(x, self.norm, self.eps, run.dtype))
         wide, n_values = shape.n_channels, shape.n_value_heads * shape.value_dim
         mixed, z, b, a = projected.split([wide, n_values, shape.n_value_heads, shape.n_value_heads], 1)
         mixed = self.ops.causal_conv(mixed, self.conv, stream, states)

@@ -25,6 +25,6 @@ class GatedMLP:
     ops: Ops
 
     def __call__(self, x: torch.Tensor, run: Run, queries: Queries) -> torch.Tensor:
-        """x [N, C], the rows of `queries`; returns x + MLP(x)."""
-        normed = self.ops.rms_norm(x, self.norm, self.eps)
+        """x [N, C] float32, the rows of `queries`; returns x + MLP(x)."""
+        normed = self.ops.rms_norm(x, self.norm, self.eps, run.dtype)
         return self.output(self.ops.gated(self.gate_up_proj(normed), self.activation), x, run, queries)

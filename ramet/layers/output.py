@@ -23,7 +23,7 @@ class Output:
     ops: Ops
 
     def __call__(self, x: torch.Tensor, residual: torch.Tensor, run: Run, queries: Queries) -> torch.Tensor:
-        """x [N, K] and residual [N, C], the rows of `queries`; returns [N, C]."""
+        """x [N, K] and residual [N, C] float32, the rows of `queries`; returns [N, C] float32."""
         if self.norm is None:
             assert self.scale is None
             return self.proj.add(x, residual)

@@ -27,11 +27,12 @@ class PerLayerPart:
     ops: Ops
 
     def __call__(self, tokens: torch.Tensor, x: torch.Tensor) -> list[torch.Tensor]:
-        """tokens [N] and their embeddings x [N, C]; for each layer [N, P]. Rounded where transformers rounds."""
+        """tokens [N] and their embeddings x [N, C] float32; for each layer [N, P], rounded where transformers
+        rounds."""
         size = len(self.norm)
         known = functional.embedding(tokens, self.table)
         known = known * torch.tensor(size**0.5, dtype=known.dtype)
-        context = self.proj(x) * self.hidden_size**-0.5
+        context = self.proj(x.to(known.dtype)) * self.hidden_size**-0.5
         context = self.ops.rms_norm(context.view(-1, size), self.norm, self.eps).view(known.shape)
         return list(((context + known) * 2**-0.5).unflatten(1, (-1, size)).unbind(1))
 
@@ -45,7 +46,7 @@ class PerLayerInputs:
     read: PerLayerPart
 
     def __call__(self, stream: Stream, x: torch.Tensor) -> Sequence[torch.Tensor]:
-        """x [T, C], the embeddings of the stream; for each layer [N, P], of the rows on which its MLP works."""
+        """x [T, C] float32, the embeddings of the stream; for each layer [N, P], of the rows on which its MLP works."""
         inputs = [] if self.every is None else self.every(stream.tokens, x)
         rows = stream.read.rows
         if not len(rows):
@@ -63,6 +64,6 @@ class PerLayer:
     ops: Ops
 
     def __call__(self, x: torch.Tensor, run: Run, queries: Queries) -> torch.Tensor:
-        """x [N, C], the rows of `queries`; returns [N, C]."""
-        gated = torch.cat((self.gate(x), run.per_layer[self.layer]), 1)
+        """x [N, C] float32, the rows of `queries`; returns [N, C]."""
+        gated = torch.cat((self.gate(x.to(run.dtype)), run.per_layer[self.layer]), 1)
         return self.output(self.ops.gated(gated, "gelu_tanh"), x, run, queries)

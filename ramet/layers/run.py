@@ -16,13 +16,15 @@ Rotary = tuple[torch.Tensor, float]  # frequencies [R/2] float32, and the factor
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """A stream, the store of earlier rounds (None: nothing is kept), and what layers leave to later ones: `keys` has
-    the keys and values [T, Hk, D] of each layer that others read; `per_layer` what each layer is given besides the
-    residual stream, [N, P] of the rows on which its MLP works."""
+    """A stream, the store of earlier rounds (None: nothing is kept), the dtype that products take (the residual stream
+    is float32 whatever it is), and what layers leave to later ones: `keys` has the keys and values [T, Hk, D] of each
+    layer that others read; `per_layer` what each layer is given besides the residual stream, [N, P] of the rows on
+    which its MLP works."""
 
     stream: Stream
     store: Store | None
     rotaries: Sequence[Rotary]
+    dtype: torch.dtype
     ops: Ops
     per_layer: Sequence[torch.Tensor] = ()
     keys: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)

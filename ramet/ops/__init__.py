@@ -73,6 +73,14 @@ class GatedDelta(Protocol):
     ) -> torch.Tensor: ...  # fmt: skip
 
 
+class Norm(Protocol):
+    """See ops/norm/reference.py."""
+
+    def __call__(
+        self, x: torch.Tensor, weight: torch.Tensor | None, eps: float, dtype: torch.dtype | None = None
+    ) -> torch.Tensor: ...
+
+
 class Join(Protocol):
     """See ops/norm/reference.py."""
 
@@ -135,7 +143,7 @@ class Ops:
 
     attention: Attention
     keep: Callable[[KeyValue, torch.Tensor, torch.Tensor, Stream], None]
-    rms_norm: Callable[[torch.Tensor, torch.Tensor | None, float], torch.Tensor]
+    rms_norm: Norm
     expert_norms: Callable[
         [torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, float],
         tuple[torch.Tensor, torch.Tensor, torch.Tensor],

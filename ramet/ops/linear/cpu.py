@@ -71,8 +71,8 @@ def onednn_packs(dtype: torch.dtype) -> bool:
 
 
 class NativeLinear:
-    """x [M, K] -> [M, N] in bfloat16, of a weight in the kernels' own layout. The bits of a row depend on that row
-    alone."""
+    """x [M, K] -> [M, N] in bfloat16, of a weight in the kernels' own layout; added to a residual stream, float32. The
+    bits of a row depend on that row alone."""
 
     def __init__(self, found: Library, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         assert weight.dtype == torch.bfloat16
@@ -87,15 +87,15 @@ class NativeLinear:
         return self._product(x, None)
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """x @ weight.T + bias + residual [M, N], rounded once."""
-        assert residual.dtype == torch.bfloat16
+        """x @ weight.T + bias + residual [M, N] float32, rounded nowhere else."""
+        assert residual.dtype == torch.float32
         assert residual.shape == (len(x), self._sizes[0])
         return self._product(x, _rows(residual))
 
     def _product(self, x: torch.Tensor, residual: torch.Tensor | None) -> torch.Tensor:
         assert x.dtype == torch.bfloat16
         assert x.shape[1] == self._sizes[1]
-        x, out = _rows(x), torch.empty(x.shape[0], self._sizes[0], dtype=x.dtype)
+        x, out = _rows(x), torch.empty(len(x), self._sizes[0], dtype=(x if residual is None else residual).dtype)
         self._functions.ramet_linear(
             pointer(x), c_int64(x.stride(0)), len(x), pointer(self._weight), *self._sizes, pointer(self._bias),
             pointer(residual), c_int64(0 if residual is None else residual.stride(0)), pointer(out),
@@ -121,7 +121,9 @@ class PackedLinear:
         return product
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """x @ weight.T + bias + residual [M, N], rounded once."""
+        """x @ weight.T + bias + residual [M, N] float32."""
         assert residual.shape == (len(x), self._weight.shape[0])
+        if x.dtype != residual.dtype:  # oneDNN adds numbers of its own dtype alone
+            return residual + self(x)
         total: torch.Tensor = _mkldnn._linear_pointwise.binary(x, residual, self._weight, self._bias, "add")
         return total

@@ -19,7 +19,7 @@ def pack_invariant(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Ti
 
 
 class PlainLinear:
-    """x [M, K] -> [M, N]."""
+    """x [M, K] -> [M, N], of x's dtype; added to a residual stream, float32."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         self.weight, self.bias = weight, bias
@@ -28,5 +28,5 @@ class PlainLinear:
         return functional.linear(x, self.weight, self.bias)
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """x @ weight.T + bias + residual [M, N]."""
+        """x @ weight.T + bias + residual [M, N] float32."""
         return residual + functional.linear(x, self.weight, self.bias)

@@ -51,7 +51,7 @@ class TiledLinear:
         return self._joined(lambda tile: self._product(tile[0]), x)
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """x @ weight.T + bias + residual [M, N]."""
+        """x @ weight.T + bias + residual [M, N] float32."""
         return self._joined(lambda tile: self._product.add(*tile), x, residual)
 
     def _joined(self, product: Callable[[list[torch.Tensor]], torch.Tensor], *rows: torch.Tensor) -> torch.Tensor:
@@ -103,13 +103,13 @@ def _try(make: Make, n: int, k: int, dtype: torch.dtype, device: torch.device, *
     The terms of every sum cancel, so that what comes out is the rounding of the sum's order and nothing else.
     """
     rows, weight = _cancelling(max(1, _ENOUGH // n), n, k, dtype)
-    rows, zero = rows.to(device), torch.zeros(n, dtype=dtype, device=device)
-    product = make(weight.to(device), zero if biased else None)
+    rows, nothing = rows.to(device), torch.zeros(1, n, device=device)
+    product = make(weight.to(device), nothing[0].to(dtype) if biased else None)
     fit: list[int] = []
     expected: torch.Tensor | None = None
     for size in reversed(SIZES):
         tiles = [row.repeat(size, 1) for row in rows]
-        found = torch.stack([torch.cat((product(x), product.add(x, zero.repeat(size, 1))), 1) for x in tiles])
+        found = torch.stack([torch.cat((product(x), product.add(x, nothing.repeat(size, 1))), 1) for x in tiles])
         wanted = found[:, :1] if expected is None else expected
         if torch.equal(found, wanted.expand_as(found)):
             fit.insert(0, size)

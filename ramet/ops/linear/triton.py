@@ -42,10 +42,12 @@ class LibraryLinear:
         return functional.linear(x, self.weight, self.bias)
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """x @ weight.T + bias + residual [M, N], in place: residual must not be used afterwards."""
-        if self.bias is not None:
+        """x @ weight.T + bias + residual [M, N] float32, in place: residual must not be used afterwards."""
+        if x.dtype == residual.dtype:
+            return residual.addmm_(x, self.weight.t()) if self.bias is None else residual.add_(self(x))
+        if self.bias is not None or not x.is_cuda:  # elsewhere torch adds no products to another dtype
             return residual.add_(self(x))
-        return residual.addmm_(x, self.weight.t())
+        return torch.addmm(residual, x, self.weight.t(), out_dtype=residual.dtype, out=residual)
 
 
 class InvariantLinear:
@@ -60,7 +62,7 @@ class InvariantLinear:
         return self._into(x, out, added=False)
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """x @ weight.T + bias + residual [M, N], rounded once, in place: residual must not be used afterwards."""
+        """x @ weight.T + bias + residual [M, N] float32, in place: residual must not be used afterwards."""
         return self._into(x, residual.contiguous(), added=True)
 
     def _into(self, x: torch.Tensor, out: torch.Tensor, *, added: bool) -> torch.Tensor:
@@ -118,7 +120,7 @@ _TILES: dict[Tile, Cost] = {  # measured on an H200
     Tile(64, 32, 128, 4, 8):                       Cost(1, 0.112, 0.061, 2.71),
 }
 # fmt: on
-EARLY = 96  # of what is added, how many numbers a thread may hold from the beginning
+EARLY = 64  # of what is added, how many numbers a thread may hold from the beginning
 _PLAIN = Tile(32, 32, 32, 4, 2)  # float32
 
 
@@ -136,8 +138,8 @@ def fit(tile: Tile, memory: int, *, added: bool) -> Tile:
     """The tile with as many stages as there is memory for."""
     stage = (tile.block_m + tile.width) * tile.block_k * 2
     # What is stored takes the stages' place, but for a program that goes on with the next tile.
-    stored = tile.block_m * (tile.block_n // tile.parts + tile.beside) * 2
-    rest = stored * (2 if added else 1) if tile.flat else 0
+    stored = tile.block_m * (tile.block_n // tile.parts + tile.beside)
+    rest = stored * (2 * 4 if added else 2) if tile.flat else 0  # what is added to is float32
     return replace(tile, stages=min(tile.stages, (memory - rest - 512) // stage))
 
 
@@ -219,12 +221,13 @@ def variant(
 ) -> tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]:
     """One way to compile the product: kernel, signature, constants, options."""
     constants, options = _launch(tile, described, biased, added)
+    result = "fp32" if added else dtype
     operands = [
-        "constexpr" if block is None else f"tensordesc<{dtype}[{block[0]}, {block[1]}]>" if described else f"*{dtype}"
-        for block in _blocks(tile)
+        "constexpr" if block is None else f"tensordesc<{kind}[{block[0]}, {block[1]}]>" if described else f"*{kind}"
+        for block, kind in zip(_blocks(tile), (dtype, dtype, result, dtype, result), strict=True)
     ]
     names = ("x", "weight", "out", "weight_beside", "out_beside", "bias_ptr", "out_ptr")
-    signature = dict(zip(names, (*operands, f"*{dtype}", f"*{dtype}"), strict=True))
+    signature = dict(zip(names, (*operands, f"*{dtype}", f"*{result}"), strict=True))
     signature |= dict.fromkeys(("n_rows", "n", "k"), "i32") | dict.fromkeys(constants, "constexpr")
     constants |= {name: None for name, kind in signature.items() if kind == "constexpr" and name not in constants}
     return _product_kernel, signature, constants, options

@@ -47,15 +47,16 @@ class Work {
 };
 
 // A call's arguments: weight [n, k] packed, bias [n] and residual [n_rows, n] or null; rows of x and of residual lie
-// apart.
+// apart. What is added to a residual stream is float32 like that, and anything else bfloat16.
 struct Call {
     int n_rows, n, k;
     const bf16* x;
     int64_t x_row;
     const Type* weight;
-    const bf16 *bias, *residual;
+    const bf16* bias;
+    const float* residual;
     int64_t residual_row;
-    bf16* out;
+    void* out;
 
     int room() const { return round_up(k, E::kPair); }
     int n_vectors() const { return divide_up(n, kLanes); }
@@ -76,8 +77,9 @@ void finish(const Call& call, const Task& task, const float* sums) {
             const int c = j * kLanes, n = std::min(kLanes, call.n - c);
             Vec total = load(sums + (ptrdiff_t)(r - task.row) * wide + (j - task.vector) * kLanes);
             if (call.bias) total += get(call.bias + c, n);
-            if (call.residual) total += get(call.residual + r * call.residual_row + c, n);
-            put(call.out + (int64_t)r * call.n + c, total, n);
+            const int64_t at = (int64_t)r * call.n + c;
+            if (call.residual) put((float*)call.out + at, total + get(call.residual + r * call.residual_row + c, n), n);
+            else put((bf16*)call.out + at, total, n);
         }
 }
 
@@ -148,9 +150,8 @@ void ramet_linear_pack(const void* weight, int32_t n, int32_t k, void* out, int3
 }
 
 void ramet_linear(const void* x, int64_t x_row, int32_t n_rows, const void* weight, int32_t n, int32_t k,
-                  const void* bias, const void* residual, int64_t residual_row, void* out, int32_t n_threads) {
-    linear({n_rows, n, k, (const bf16*)x, x_row, (const Type*)weight, (const bf16*)bias, (const bf16*)residual,
-            residual_row, (bf16*)out},
+                  const void* bias, const float* residual, int64_t residual_row, void* out, int32_t n_threads) {
+    linear({n_rows, n, k, (const bf16*)x, x_row, (const Type*)weight, (const bf16*)bias, residual, residual_row, out},
            n_threads);
 }
 }

@@ -17,70 +17,69 @@ struct Heads {
     INLINE const S* operator[](int i) const { return first + i / n_heads * stride + i % n_heads * head_stride; }
 };
 
-template <class S>
-void rms_norm(Heads<S> x, const float* weight, float eps, S* out, int n, int width, int n_threads) {
+template <class S, class O>
+void rms_norm(Heads<S> x, const float* weight, float eps, O* out, int n, int width, int n_threads) {
     if ((int64_t)n * width < kWorthThreads) n_threads = 1;
 #pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
     for (int row = 0; row < n; ++row) {
         const S* from = x[row];
-        S* to = out + (int64_t)row * width;
+        O* to = out + (int64_t)row * width;
         float factor = inverse_rms(from, width, eps);
         if (weight) each(width, [&](int i, int k) { put(to + i, get(from + i, k) * factor * get(weight + i, k), k); });
         else each(width, [&](int i, int k) { put(to + i, get(from + i, k) * factor, k); });
     }
 }
 
-// Two norms with a weight, and one without that is scaled twice: numbers of one type, rounded after each step.
+// Two norms with a weight, and one that the router sees, whose weight is `factor` times its own.
 template <class S>
-void expert_norms(const S* x, int64_t stride, const float* dense, const float* experts, const S* router, float factor,
-                  float eps, S* out, int n, int width, int n_threads) {
+void expert_norms(const float* x, int64_t stride, const float* dense, const float* experts, const S* router,
+                  float factor, float eps, S* out, int n, int width, int n_threads) {
     if ((int64_t)n * width < kWorthThreads) n_threads = 1;
 #pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
     for (int row = 0; row < n; ++row) {
-        const S* from = x + row * stride;
+        const float* from = x + row * stride;
         S *first = out + (int64_t)row * width, *second = first + (int64_t)n * width, *third = second + (int64_t)n * width;
         float inverse = inverse_rms(from, width, eps);
         each(width, [&](int i, int k) {
             Vec unit = get(from + i, k) * inverse;
             put(first + i, unit * get(dense + i, k), k);
             put(second + i, unit * get(experts + i, k), k);
-            put(third + i, rounded<S>(rounded<S>(unit) * get(router + i, k)) * factor, k);
+            put(third + i, unit * (get(router + i, k) * factor), k);
         });
     }
 }
 
-// What a layer's half adds to the residual stream.
+// What a layer's half adds to the residual stream, which is float32.
 template <class S>
 struct Joined {
-    const S *x, *parts[2];  // the second may be null
+    const float* x;
+    const S* parts[2];  // the second may be null
     int64_t x_stride, strides[2];
     const float *weights[2], *post;  // `post` only with two parts
-    const S* scale;                  // by kind, or null
+    const float* scale;              // by kind, or null
     const int32_t* kinds;            // of each row, or null where there is one kind
     float eps;
-    S* out;
+    float* out;
     int n, width;
 };
 
-// One row: norms, their sum and its norm, the residual, the scale; rounded after each. The sum waits in `out`.
+// One row: norms, their sum and its norm, the residual, the scale. The sum waits in `out`.
 template <class S>
 INLINE void join(const Joined<S>& call, int row) {
     const int width = call.width;
-    const S *x = call.x + row * call.x_stride, *first = call.parts[0] + row * call.strides[0];
-    S* out = call.out + (int64_t)row * width;
-    const float scale = call.scale ? widen(call.scale[call.kinds ? call.kinds[row] : 0]) : 1.0f;
-    auto leave = [&](int i, int n, Vec y) {
-        Vec sum = get(x + i, n) + rounded<S>(y);
-        put(out + i, call.scale ? rounded<S>(sum) * scale : sum, n);
-    };
+    const float* x = call.x + row * call.x_stride;
+    const S* first = call.parts[0] + row * call.strides[0];
+    float* out = call.out + (int64_t)row * width;
+    const float scale = call.scale ? call.scale[call.kinds ? call.kinds[row] : 0] : 1.0f;
+    auto leave = [&](int i, int n, Vec y) { put(out + i, (get(x + i, n) + y) * scale, n); };
     float inverse = inverse_rms(first, width, call.eps);
     if (!call.parts[1])
         return each(width, [&](int i, int n) { leave(i, n, get(first + i, n) * inverse * get(call.weights[0] + i, n)); });
     const S* second = call.parts[1] + row * call.strides[1];
     float other = inverse_rms(second, width, call.eps);
     each(width, [&](int i, int n) {
-        Vec a = rounded<S>(get(first + i, n) * inverse * get(call.weights[0] + i, n));
-        put(out + i, a + rounded<S>(get(second + i, n) * other * get(call.weights[1] + i, n)), n);
+        Vec a = get(first + i, n) * inverse * get(call.weights[0] + i, n);
+        put(out + i, a + get(second + i, n) * other * get(call.weights[1] + i, n), n);
     });
     inverse = inverse_rms(out, width, call.eps);
     each(width, [&](int i, int n) { leave(i, n, get(out + i, n) * inverse * get(call.post + i, n)); });
@@ -162,36 +161,38 @@ using ramet::bf16;
 extern "C" {
 
 void ramet_rms_norm(const void* x, int64_t stride, int64_t head_stride, int32_t n_heads, const float* weight, float eps,
-                    void* out, int32_t n, int32_t width, int32_t is_bf16, int32_t n_threads) {
-    auto run = [&](auto* to, auto heads) { ramet::rms_norm(heads, weight, eps, to, n, width, n_threads); };
-    if (is_bf16) run((bf16*)out, ramet::Heads<bf16>{(const bf16*)x, stride, head_stride, n_heads});
-    else run((float*)out, ramet::Heads<float>{(const float*)x, stride, head_stride, n_heads});
+                    void* out, int32_t n, int32_t width, int32_t leaves_bf16, int32_t is_bf16, int32_t n_threads) {
+    auto run = [&](auto heads) {
+        if (leaves_bf16) ramet::rms_norm(heads, weight, eps, (bf16*)out, n, width, n_threads);
+        else ramet::rms_norm(heads, weight, eps, (float*)out, n, width, n_threads);
+    };
+    if (is_bf16) run(ramet::Heads<bf16>{(const bf16*)x, stride, head_stride, n_heads});
+    else run(ramet::Heads<float>{(const float*)x, stride, head_stride, n_heads});
 }
 
-void ramet_expert_norms(const void* x, int64_t stride, const float* dense, const float* experts, const void* router,
+void ramet_expert_norms(const float* x, int64_t stride, const float* dense, const float* experts, const void* router,
                         float factor, float eps, void* out, int32_t n, int32_t width, int32_t is_bf16,
                         int32_t n_threads) {
     auto run = [&](auto* to) {
         using S = std::remove_pointer_t<decltype(to)>;
-        ramet::expert_norms((const S*)x, stride, dense, experts, (const S*)router, factor, eps, to, n, width, n_threads);
+        ramet::expert_norms(x, stride, dense, experts, (const S*)router, factor, eps, to, n, width, n_threads);
     };
     if (is_bf16) run((bf16*)out);
     else run((float*)out);
 }
 
-void ramet_join(const void* x, int64_t x_stride, const void* first, int64_t first_stride, const float* first_weight,
+void ramet_join(const float* x, int64_t x_stride, const void* first, int64_t first_stride, const float* first_weight,
                 const void* second, int64_t second_stride, const float* second_weight, const float* post,
-                const void* scale, const int32_t* kinds, float eps, void* out, int32_t n, int32_t width,
+                const float* scale, const int32_t* kinds, float eps, float* out, int32_t n, int32_t width,
                 int32_t is_bf16, int32_t n_threads) {
-    auto run = [&](auto* to) {
-        using S = std::remove_pointer_t<decltype(to)>;
-        const ramet::Joined<S> call{
-            (const S*)x, {(const S*)first, (const S*)second}, x_stride, {first_stride, second_stride},
-            {first_weight, second_weight}, post, (const S*)scale, kinds, eps, to, n, width};
+    auto run = [&](auto* first, auto* second) {
+        const ramet::Joined<std::remove_const_t<std::remove_pointer_t<decltype(first)>>> call{
+            x, {first, second}, x_stride, {first_stride, second_stride}, {first_weight, second_weight}, post, scale,
+            kinds, eps, out, n, width};
         ramet::join_all(call, n_threads);
     };
-    if (is_bf16) run((bf16*)out);
-    else run((float*)out);
+    if (is_bf16) run((const bf16*)first, (const bf16*)second);
+    else run((const float*)first, (const float*)second);
 }
 
 void ramet_rotate(void* qkv, int64_t stride, const float* rotation, int32_t n_heads, int32_t n_kv_heads,

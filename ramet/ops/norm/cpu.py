@@ -15,18 +15,22 @@ from ramet.ops.norm import reference
 from ramet.round import Stream
 
 rotation = reference.rotation
+_NATIVE = (torch.bfloat16, torch.float32)  # dtypes of the compiled kernels
 
 
-def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor | None, eps: float, dtype: torch.dtype | None = None
+) -> torch.Tensor:
     """As `reference.rms_norm`. Rows and heads of x may lie apart."""
-    found = _library_for(x)
-    if found is None or x.dim() > 3:
-        return reference.rms_norm(x, weight, eps)
+    found, dtype = _library_for(x), dtype or x.dtype
+    if found is None or x.dim() > 3 or dtype not in _NATIVE:
+        return reference.rms_norm(x, weight, eps, dtype)
     x, weight = _dense(x), None if weight is None else _weight(weight)
-    out = _like(x)
+    out = torch.empty(x.shape, dtype=dtype)
     found.functions.ramet_rms_norm(
-        pointer(x), *_strides(x), _n_heads(x), pointer(weight), c_float(eps), pointer(out), *_size(x), *_how(x)
-    )
+        pointer(x), *_strides(x), _n_heads(x), pointer(weight), c_float(eps), pointer(out), *_size(x),
+        int(dtype == torch.bfloat16), *_how(x),
+    )  # fmt: skip
     return out
 
 
@@ -34,16 +38,16 @@ def expert_norms(
     x: torch.Tensor, dense: torch.Tensor, experts: torch.Tensor, router: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """As `reference.expert_norms`. Rows of x may lie apart."""
-    found = _library_for(x)
+    found = _library_for(router)
     if found is None:
         return reference.expert_norms(x, dense, experts, router, eps)
     x, dense, experts, router = _dense(x), _weight(dense), _weight(experts), router.contiguous()
-    assert router.dtype == x.dtype
+    assert x.dtype == torch.float32
     n, width = x.shape
-    out = torch.empty(3, n, width, dtype=x.dtype)
+    out = torch.empty(3, n, width, dtype=router.dtype)
     found.functions.ramet_expert_norms(
         pointer(x), c_int64(x.stride(0)), pointer(dense), pointer(experts), pointer(router), c_float(width**-0.5),
-        c_float(eps), pointer(out), n, width, *_how(x),
+        c_float(eps), pointer(out), n, width, *_how(router),
     )  # fmt: skip
     return out[0], out[1], out[2]
 
@@ -57,21 +61,21 @@ def join(
     eps: float,
 ) -> torch.Tensor:
     """As `reference.join`. Rows of x and of the parts may lie apart."""
-    found = _library_for(x)
+    found = _library_for(parts[0][0])
     if found is None:
         return reference.join(x, parts, post, scale, kinds, eps)
     assert len(parts) == (1 if post is None else 2)
     x, parts = _dense(x), [(_dense(part), _weight(weight)) for part, weight in parts]
-    post, scale = None if post is None else _weight(post), None if scale is None else scale.contiguous()
-    assert all(part.dtype == x.dtype and part.shape == x.shape for part, _ in parts)
+    post, scale = None if post is None else _weight(post), None if scale is None else _weight(scale)
+    assert x.dtype == torch.float32
+    assert all(part.dtype == parts[0][0].dtype and part.shape == x.shape for part, _ in parts)
     assert kinds is None or (kinds.dtype == torch.int32 and len(kinds) == len(x))
-    assert scale is None or scale.dtype == x.dtype
     out = _like(x)
     (first, first_weight), (second, second_weight) = parts[0], parts[-1] if post is not None else (None, None)
     found.functions.ramet_join(
         pointer(x), c_int64(x.stride(0)), pointer(first), c_int64(first.stride(0)), pointer(first_weight),
         pointer(second), c_int64(0 if second is None else second.stride(0)), pointer(second_weight), pointer(post),
-        pointer(scale), pointer(kinds), c_float(eps), pointer(out), *x.shape, *_how(x),
+        pointer(scale), pointer(kinds), c_float(eps), pointer(out), *x.shape, *_how(first),
     )  # fmt: skip
     return out
 
@@ -133,7 +137,7 @@ def sigmoid_mul(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
 
 
 def _library_for(x: torch.Tensor) -> Library | None:
-    return library() if x.dtype in (torch.bfloat16, torch.float32) else None
+    return library() if x.dtype in _NATIVE else None
 
 
 def _dense(x: torch.Tensor) -> torch.Tensor:

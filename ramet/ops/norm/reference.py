@@ -12,24 +12,27 @@ from ramet.ops.attention.reference import keep
 from ramet.round import Stream
 
 
-def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
-    """x / sqrt(mean(x^2) + eps) * weight (Zhang & Sennrich 2019), in float32, rounded once.
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor | None, eps: float, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight (Zhang & Sennrich 2019), in float32, rounded once to `dtype` (None: x's).
 
     x [T, C] or [T, H, C], weight [C] float32; None is a weight of ones.
     """
     wide = x.float()
     wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-    return (wide if weight is None else wide * weight).to(x.dtype)
+    return (wide if weight is None else wide * weight).to(dtype or x.dtype)
 
 
 def expert_norms(
     x: torch.Tensor, dense: torch.Tensor, experts: torch.Tensor, router: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What the three parts of a layer with experts beside an MLP see of x [N, C] (Gemma 4): its norms with the weights
-    dense and experts [C] float32, and the one without a weight times router [C], of x's dtype, times C ** -0.5, rounded
-    after each step as in transformers."""
-    seen = rms_norm(x, None, eps) * router * len(router) ** -0.5
-    return rms_norm(x, dense, eps), rms_norm(x, experts, eps), seen
+    """What the three parts of a layer with experts beside an MLP see of x [N, C] float32 (Gemma 4), each rounded once
+    to the dtype of router: its norms with the weights dense and experts [C] float32, and the one without a weight times
+    router [C] times C ** -0.5."""
+    dtype = router.dtype
+    seen = rms_norm(x, router.float() * len(router) ** -0.5, eps, dtype)
+    return rms_norm(x, dense, eps, dtype), rms_norm(x, experts, eps, dtype), seen
 
 
 def join(
@@ -40,15 +43,15 @@ def join(
     kinds: torch.Tensor | None,
     eps: float,
 ) -> torch.Tensor:
-    """x [N, C] plus what half a layer makes of it, [N, C], rounded after each step as in transformers.
+    """x [N, C] float32 plus what half a layer makes of it, [N, C] float32.
 
     parts: one or two tensors [N, C], each normed with its weight [C] float32; two are added and normed again with post
-    [C] float32, which one has not. scale, of x's dtype, multiplies the sum: [1], or [S] by kinds [N] int32.
+    [C] float32, which one has not. scale float32 multiplies the sum: [1], or [S] by kinds [N] int32.
     """
     assert len(parts) == (1 if post is None else 2)
-    both = rms_norm(*parts[0], eps)
+    both = rms_norm(*parts[0], eps, torch.float32)
     if post is not None:
-        both = rms_norm(both + rms_norm(*parts[1], eps), post, eps)
+        both = rms_norm(both + rms_norm(*parts[1], eps, torch.float32), post, eps)
     out = x + both
     if scale is None:
         return out

@@ -20,10 +20,12 @@ from ramet.round import Stream
 _Launch = tuple[dict[str, Any], dict[str, int]]  # constants and options of a launch
 
 
-def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor | None, eps: float, dtype: torch.dtype | None = None
+) -> torch.Tensor:
     """As `reference.rms_norm`. Rows and heads of x may lie apart."""
     x = _dense(x)
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    out = torch.empty(x.shape, dtype=dtype or x.dtype, device=x.device)
     n_vectors, n_heads, width = _vectors(x)
     constants, options = _norm_launch(n_heads, width)
     if n_vectors:
@@ -38,8 +40,8 @@ def expert_norms(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """As `reference.expert_norms`. Rows of x may lie apart."""
     x, (n_rows, width) = _dense(x), x.shape
-    assert router.dtype == x.dtype
-    out = torch.empty(3, n_rows, width, dtype=x.dtype, device=x.device)
+    assert x.dtype == torch.float32
+    out = torch.empty(3, n_rows, width, dtype=router.dtype, device=x.device)
     constants, options = _row_launch(width)
     if n_rows:
         _expert_norms_kernel[_row_grid(n_rows, constants["block_r"], 3, x.device)](
@@ -59,6 +61,7 @@ def join(
     """As `reference.join`. Rows of x and of parts may lie apart."""
     assert len(parts) == (1 if post is None else 2)
     x, (n_rows, width) = _dense(x), x.shape
+    assert x.dtype == torch.float32
     out = torch.empty(n_rows, width, dtype=x.dtype, device=x.device)
     (first, first_norm), (second, second_norm) = parts[0], parts[-1]
     first, second = _dense(first), _dense(second)
@@ -152,15 +155,17 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
     for dtype, n_heads, width in (("bf16", 1, 1024), ("bf16", 1, 2560), ("bf16", 16, 128), ("fp32", 3, 576)):
         constants, options = _norm_launch(n_heads, width)
         weighted = {**constants, "weighted": width != 576}
-        yield _rms_norm_kernel, _types(_rms_norm_kernel, dtype, weighted), weighted, options
+        stream = ["x_ptr"] if n_heads == 1 else []
+        yield _rms_norm_kernel, _types(_rms_norm_kernel, dtype, weighted, stream), weighted, options
     for dtype, width in (("bf16", 2816), ("fp32", 65)):
         constants, options = _row_launch(width)
-        yield _expert_norms_kernel, _types(_expert_norms_kernel, dtype, constants), constants, options
+        yield _expert_norms_kernel, _types(_expert_norms_kernel, dtype, constants, ("x_ptr",)), constants, options
     for dtype, width, *kind in (
         ("bf16", 2816, True, True, True), ("bf16", 2816, False, False, False), ("fp32", 65, True, True, False),
     ):  # fmt: skip
         constants, options = _join_launch(width, *kind)
-        yield _join_kernel, _types(_join_kernel, dtype, constants), constants, options
+        types = _types(_join_kernel, dtype, constants, ("x_ptr", "out_ptr", "scale_ptr"))
+        yield _join_kernel, types, constants, options
     for dtype, shape in _ROTATED:
         for normed in ((True, True), (False, False), (True, False)):
             kernel, constants, options = _rotate_launch(*shape, *normed)
@@ -261,14 +266,14 @@ def _strides(x: torch.Tensor) -> tuple[int, int]:
     return x.stride(0), x.stride(1) if x.dim() == 3 else 0
 
 
-def _types(kernel: Any, dtype: str, constants: dict[str, Any]) -> dict[str, str]:
-    """The types of a kernel's arguments, told by their names."""
+def _types(kernel: Any, dtype: str, constants: dict[str, Any], wide: Sequence[str] = ()) -> dict[str, str]:
+    """The types of a kernel's arguments, told by their names; those of `wide` are float32."""
     given = (
         "x_ptr", "gate_ptr", "out_ptr", "first_ptr", "second_ptr", "router_ptr", "scale_ptr", "page_keys_ptr",
         "page_values_ptr",
     )  # fmt: skip
     listed = ("positions_ptr", "kinds_ptr", "kept_rows_ptr", "kept_slots_ptr")
-    kinds = dict.fromkeys(given, f"*{dtype}") | dict.fromkeys(listed, "*i32")
+    kinds = dict.fromkeys(given, f"*{dtype}") | dict.fromkeys(listed, "*i32") | dict.fromkeys(wide, "*fp32")
     kinds |= {"eps": "fp32", "scale": "fp32", "factor": "fp32"} | dict.fromkeys(constants, "constexpr")
     return {name: kinds.get(name, "*fp32" if name.endswith("_ptr") else "i32") for name in kernel.arg_names}
 
@@ -326,14 +331,9 @@ def _rms_norm_kernel(
 
 
 @triton.jit
-def _normed(x: tl.tensor, weight: tl.tensor, eps: tl.tensor, width: tl.constexpr, out_ptr: tl.tensor) -> tl.tensor:
-    """The norm of each row of x, rounded as what out_ptr points to."""
-    return _rounded(x * _scale_of(x, eps, width)[:, None] * weight, out_ptr)
-
-
-@triton.jit
-def _rounded(x: tl.tensor, out_ptr: tl.tensor) -> tl.tensor:
-    return x.to(out_ptr.dtype.element_ty).to(tl.float32)
+def _normed(x: tl.tensor, weight: tl.tensor, eps: tl.tensor, width: tl.constexpr) -> tl.tensor:
+    """The norm of each row of x."""
+    return x * _scale_of(x, eps, width)[:, None] * weight
 
 
 @triton.jit(do_not_specialize=["n_rows"])
@@ -354,7 +354,7 @@ def _expert_norms_kernel(
         inside, row = (i < n_rows)[:, None] & (c < width)[None, :], i.to(tl.int64)[:, None]
         x = tl.load(x_ptr + row * x_row + c[None, :], mask=inside, other=0.0).to(tl.float32)
         normed = x * _scale_of(x, eps, width)[:, None]
-        seen = _rounded(_rounded(normed, out_ptr) * router, out_ptr) * factor
+        seen = normed * (router * factor)
         at, behind = out_ptr + row * width + c[None, :], n_rows.to(tl.int64) * width
         tl.store(at, (normed * dense).to(out_ptr.dtype.element_ty), mask=inside)
         tl.store(at + behind, (normed * experts).to(out_ptr.dtype.element_ty), mask=inside)
@@ -384,14 +384,13 @@ def _join_kernel(
         weight = first_weight
         if doubled:
             second = tl.load(second_ptr + row * second_row + c[None, :], mask=inside, other=0.0).to(tl.float32)
-            made = _normed(made, first_weight, eps, width, out_ptr)
-            made = _rounded(made + _normed(second, second_weight, eps, width, out_ptr), out_ptr)
+            made = _normed(made, first_weight, eps, width) + _normed(second, second_weight, eps, width)
             weight = post
-        out = x + _normed(made, weight, eps, width, out_ptr)
+        out = x + _normed(made, weight, eps, width)
         if scaled:
             kind = tl.load(kinds_ptr + i, mask=i < n_rows, other=0) if by_kind else tl.zeros((block_r,), tl.int32)
-            out = _rounded(out, out_ptr) * tl.load(scale_ptr + kind).to(tl.float32)[:, None]
-        tl.store(out_ptr + row * width + c[None, :], out.to(out_ptr.dtype.element_ty), mask=inside)
+            out = out * tl.load(scale_ptr + kind)[:, None]
+        tl.store(out_ptr + row * width + c[None, :], out, mask=inside)
 
 
 @triton.jit(do_not_specialize=["n"])
