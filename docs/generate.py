@@ -30,7 +30,8 @@ REQUEST_OPTIONS = {
 VARIABLES = {
     "RAMET_API_KEY": "The key that `ramet serve` asks for, and that `ramet decide --url` sends.",
     "RAMET_CACHE": "Where compiled kernels are kept, instead of `ramet` in the user's cache directory.",
-    "RAMET_NATIVE": "`0` turns the compiled kernels off: plain torch and NumPy are several times slower.",
+    "RAMET_NATIVE": "`0` turns the compiled kernels off: plain torch and NumPy are several times slower. `portable`, "
+    "`avx2`, `avx512`, `avx512-bf16` or `amx-bf16` compiles them for less than an x86-64 processor has.",
     "RAMET_NETWORK_TESTS": "`1` lets the tests marked `network` use the internet.",
     "RAMET_LOAD_SECONDS": "How long the load test runs; 8 by default.",
     "TRITON_CACHE_DIR": "Where Triton keeps a GPU's kernels, instead of below RAMET_CACHE; not with `warmup --out`.",

@@ -126,6 +126,27 @@ def test_turned_off(forgotten: None, monkeypatch: pytest.MonkeyPatch) -> None:
     check_all(small_stream())
 
 
+@pytest.mark.parametrize("machine", build.MACHINES)
+def test_compiled_for_less_than_the_processor_has(
+    machine: str, compiler: build.Compiler, forgotten: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        build.flags_for(machine)
+    except build.BuildError as error:
+        pytest.skip(str(error))
+    monkeypatch.setenv("RAMET_NATIVE", machine)
+    found = native.library()
+    assert found is not None
+    assert found.isa == machine
+    check_all(small_stream())
+
+
+def test_an_unknown_machine_is_told(forgotten: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAMET_NATIVE", "avx3")
+    with pytest.warns(RuntimeWarning, match="none of 0, 1, portable, avx2"):
+        assert native.library() is None
+
+
 def test_without_a_compiler(forgotten: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.warns(RuntimeWarning, match="no-such-compiler") as told:

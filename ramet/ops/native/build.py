@@ -22,6 +22,13 @@ FLAGS = (
     "-O3", "-march=native", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
     "-Wno-psabi",
 )  # fmt: skip
+MACHINES = {  # what an x86-64 processor is taken for, and the flags of /proc/cpuinfo that it has to have
+    "portable": ("x86-64", ()),
+    "avx2": ("x86-64-v3", ("avx2", "fma")),
+    "avx512": ("x86-64-v4", ("avx512f", "avx512bw", "avx512dq", "avx512vl")),
+    "avx512-bf16": ("cooperlake", ("avx512_bf16", "avx512_vnni")),
+    "amx-bf16": ("sapphirerapids", ("amx_bf16", "amx_tile", "avx512_fp16")),
+}  # fmt: skip
 _SOURCES = Path(__file__).parent
 _TIMEOUT_S = 300
 
@@ -65,6 +72,17 @@ def find_openmp(compiler: Compiler) -> Path | None:
     found = sorted(f for f in files if f.name.startswith(names))
     ours = [f for f in found if "torch" in f.parts or "torch.libs" in f.parts]
     return next(iter(ours or found), None)
+
+
+def flags_for(machine: str) -> tuple[str, ...]:
+    """FLAGS for one of MACHINES instead of the processor at hand. Raises BuildError for another name, and for units
+    that the processor lacks."""
+    if machine not in MACHINES or platform.machine() != "x86_64":
+        raise BuildError(f"RAMET_NATIVE={machine} is none of 0, 1, {', '.join(MACHINES)}, the last of x86-64 alone")
+    march, units = MACHINES[machine]
+    if lacking := sorted(set(units) - set(_processor().split())):
+        raise BuildError(f"RAMET_NATIVE={machine}: this processor has no {', '.join(lacking)}")
+    return tuple(flag.replace("native", march) if flag.startswith("-march=") else flag for flag in FLAGS)
 
 
 def cache_directory() -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from ramet.ops.native.build import FLAGS, BuildError, build, find_compiler, find_openmp
+from ramet.ops.native.build import FLAGS, BuildError, build, find_compiler, find_openmp, flags_for
 
 _lock = threading.Lock()
 
@@ -85,10 +85,11 @@ def status() -> tuple[bool, str]:
 
 @functools.cache
 def _found() -> tuple[Library | None, str]:
-    if os.environ.get("RAMET_NATIVE", "1") == "0":
+    wanted = os.environ.get("RAMET_NATIVE") or "1"
+    if wanted == "0":
         return None, "turned off by RAMET_NATIVE=0"
     try:
-        found = load()
+        found = load(FLAGS if wanted == "1" else flags_for(wanted))
     except (BuildError, OSError) as e:
         reason = f"not compiled: {e}"
         warnings.warn(f"ramet's C++ is {reason}; plain torch and numpy take several times as long", RuntimeWarning,
