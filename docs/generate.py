@@ -24,6 +24,7 @@ REQUEST_OPTIONS = {
     "x_debias": "--debias",
     "x_samples": "--samples",
     "x_steps": "--steps",
+    "x_seed": "--seed",
     "x_temperature": "--temperature",
     "x_confidence": "--confidence",
 }

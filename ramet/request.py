@@ -6,12 +6,11 @@ interface, the server and the command line. What Ramet adds is prefixed ``x_``.
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import reprlib
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -26,7 +25,9 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
+from ramet import media
 from ramet.errors import InvalidRequest, Problem
+from ramet.names import ELSEWHERE, is_media, nearest, plain
 
 Method = Literal["letters", "options"]
 Confidence = Literal["typesafe", "vllm", "top"]
@@ -36,6 +37,7 @@ MAX_OPTIONS = 255
 MAX_LEVELS = 10
 MAX_SAMPLES = 32
 MAX_STEPS = 8
+MIN_SEED, MAX_SEED = -(1 << 63), (1 << 63) - 1
 MAX_NESTING = 100  # of objects and arrays where text is allowed
 MAX_PROBLEMS = 100  # listed one by one in an error; the last one tells how many more there are
 TEMPERATURES = (0.01, 100.0)
@@ -59,7 +61,7 @@ _SURROGATE = ("string_unicode", "should be Unicode text: it has an unpaired surr
 def _value_fault(value: Any, depth: int) -> tuple[Loc, tuple[str, str]] | None:
     """Where and why a JSON value cannot be shown to a model; None if it can."""
     if isinstance(value, str):
-        return None if _is_unicode(value) else ((), _SURROGATE)
+        return _string_fault(value)
     if isinstance(value, float):
         return None if math.isfinite(value) else ((), ("finite_number", "should be a finite number"))
     if value is None or isinstance(value, (bool, int)):
@@ -68,7 +70,16 @@ def _value_fault(value: Any, depth: int) -> tuple[Loc, tuple[str, str]] | None:
         return (), ("json_type", f"should be a JSON value, not {type(value).__name__}")
     if depth == MAX_NESTING:
         return (), ("nesting", f"should be nested at most {MAX_NESTING} deep")
+    if isinstance(value, dict) and (why := media.part_fault(value)) is not None:
+        return (), ("media", why)
     return _container_fault(value, depth)
+
+
+def _string_fault(text: str) -> tuple[Loc, tuple[str, str]] | None:
+    if not _is_unicode(text):
+        return (), _SURROGATE
+    why = media.text_fault(text)
+    return None if why is None else ((), ("media", why))
 
 
 def _container_fault(value: dict[Any, Any] | list[Any], depth: int) -> tuple[Loc, tuple[str, str]] | None:
@@ -85,8 +96,16 @@ def _container_fault(value: dict[Any, Any] | list[Any], depth: int) -> tuple[Loc
 
 def located(loc: Loc, code: str, message: str) -> ValidationError:
     """An error to be raised in a validator, which pydantic puts below the field being validated."""
-    detail = InitErrorDetails(type=PydanticCustomError(code, "{message}", {"message": message}), loc=loc, input=None)
-    return ValidationError.from_exception_data("value", [detail])
+    return all_located([(loc, code, message)])
+
+
+def all_located(problems: Sequence[tuple[Loc, str, str]]) -> ValidationError:
+    """As `located`, of several problems: of each its place, its code and its words."""
+    details = [
+        InitErrorDetails(type=PydanticCustomError(code, "{message}", {"message": message}), loc=loc, input=None)
+        for loc, code, message in problems
+    ]
+    return ValidationError.from_exception_data("value", details)
 
 
 def check_value(value: Any) -> None:
@@ -128,6 +147,7 @@ Text = Annotated[  # objects and arrays are allowed wherever text is
     PlainValidator(_check_text),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}, {"type": "array", "items": {}}]}),
 ]
+Seed = Annotated[int, Field(ge=MIN_SEED, le=MAX_SEED, strict=True)]
 Name = Annotated[str, AfterValidator(_check_name), WithJsonSchema({"type": "string", "minLength": 1})]
 _NUMBER = {"type": "number", "minimum": TEMPERATURES[0], "maximum": TEMPERATURES[1]}
 Temperature = Annotated[
@@ -203,7 +223,8 @@ Question = Annotated[Noul | Choice | Score, Field(discriminator="type")]
 
 
 class DecisionRequest(BaseModel):
-    """One state and its questions. Unknown top-level fields are ignored, as the wire format asks."""
+    """One state and its questions. Unknown top-level fields are ignored, as the wire format asks, but for those that
+    would change an answer: media, misspelt fields of ours, and what other servers have on this route (see `names`)."""
 
     model: Name = Field(default="jev-latest", description="A model's name or alias, as GET /v1/models lists them.")
     state: Text = Field(description="What the questions are about. May be empty: then the questions stand alone.")
@@ -213,6 +234,10 @@ class DecisionRequest(BaseModel):
     cache_salt: str = Field(
         default="",
         description="Kept states are shared only among requests with the same salt: give each tenant a secret one.",
+    )
+    seed: Seed | None = Field(
+        default=None,
+        description="As x_seed where noise is drawn. A model without canvases draws none, and no answer depends on it.",
     )
     joint: bool = Field(
         default=False,
@@ -247,6 +272,11 @@ class DecisionRequest(BaseModel):
         strict=True,
         description="Of a diffusion model: denoise what is read in so many steps at most, a pass each.",
     )
+    x_seed: Seed | None = Field(
+        default=None,
+        description="Of a diffusion model: draws the noise of canvases anew, by this number and the prompt; by the "
+        "prompt alone when absent.",
+    )
     x_temperature: Temperature | None = Field(
         default=None, description="Divides the logits: one number, or one a question type. The model's own when absent."
     )
@@ -268,20 +298,48 @@ class DecisionRequest(BaseModel):
         """Of the names of top-level fields, those that mean nothing here."""
         return [name for name in names if name not in cls.model_fields]
 
+    @classmethod
+    def refused(cls, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Of the names of top-level fields that ask for something, those that are neither ours nor ignored; and why."""
+        for name in cls.ignored(names):
+            if is_media(name):
+                yield name, f"holds media: {media.WHY}; leave it away, or say in the state what there is to know"
+            elif (known := _ELSEWHERE.get(plain(name))) is not None:
+                yield name, ELSEWHERE[known].why
+            elif (near := nearest(name, cls.model_fields)) is not None:
+                yield name, f"unknown field; did you mean {near}?"
+
+    @property
+    def noise_seed(self) -> int | None:
+        """By what noise is drawn anew; None: by the prompt alone."""
+        return self.seed if self.x_seed is None else self.x_seed
+
     @model_validator(mode="before")
     @classmethod
     def _no_field_misses_its_aim(cls, data: Any) -> Any:
-        """Refuse what would be ignored although the caller counts on it: images, and misspelt extras of ours."""
-        if not isinstance(data, dict):
-            return data
-        if data.get("assets"):
-            raise located(("assets",), "unsupported", "images are not supported by this model")
-        ours = [name for name in cls.model_fields if name.startswith("x_")]
-        for name in cls.ignored(data):
-            near = difflib.get_close_matches(name, ours, n=1, cutoff=0.8) if name.startswith("x_") else []
-            if near:
-                raise located((name,), "unknown_field", f"unknown field; did you mean {near[0]}?")
+        """Refuse what would be ignored although the caller counts on it."""
+        if isinstance(data, dict):
+            asking = (name for name, value in data.items() if isinstance(name, str) and not _asks_nothing(name, value))
+            problems = [((name,), "unknown_field", why) for name, why in cls.refused(asking)]
+            if problems:
+                raise all_located(problems)
         return data
+
+    @model_validator(mode="after")
+    def _one_seed(self) -> Self:
+        if None not in (self.seed, self.x_seed) and self.seed != self.x_seed:
+            raise located(("seed",), "seed", "says what x_seed says: give one of them")
+        return self
+
+
+_ELSEWHERE = {plain(name): name for name in ELSEWHERE}
+
+
+def _asks_nothing(name: str, value: Any) -> bool:
+    if is_media(name):
+        return media.is_empty(value)
+    known = _ELSEWHERE.get(plain(name))
+    return value is None or (known is not None and ELSEWHERE[known].allows(value))
 
 
 _MESSAGES = {  # pydantic's codes in the words of JSON; what is missing here keeps pydantic's message

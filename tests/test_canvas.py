@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from answers import assert_close
 from tokenizers import AddedToken
 
 from ramet.decide.canvas import GRAIN, Canvas, thoughtless
@@ -90,6 +92,33 @@ def test_noise_is_the_prompts_own(engine: Engine) -> None:
     assert prompts_and_canvases(engine.decider.plan(DecisionRequest.parse(alone)))[0][1][0] == noise[1]
     others = [ids[0] for _, ids in prompts_and_canvases(plan(engine, STATE + "Or not."))]
     assert len({*noise, *others}) > len(noise)
+
+
+def test_a_seed_draws_the_noise_of_each_prompt_anew(engine: Engine) -> None:
+    noise = {seed: [ids[0] for _, ids in prompts_and_canvases(plan(engine, x_seed=seed))] for seed in (None, 0, 1, -1)}
+    assert noise[0] == [ids[0] for _, ids in prompts_and_canvases(plan(engine, x_seed=0))]
+    assert noise[0] == [ids[0] for _, ids in prompts_and_canvases(plan(engine, seed=0))]
+    assert len(set(map(tuple, noise.values()))) == len(noise)
+    assert all(len(set(ids)) > 1 for ids in noise.values())  # no two questions begin alike
+    samples = [ids[0] for _, ids in prompts_and_canvases(plan(engine, x_seed=1, x_samples=8))]
+    assert samples[::8] == noise[1]
+    assert len(set(samples)) > len(samples) // 2
+
+
+def test_a_seeded_read_repeats_in_any_company(engine: Engine) -> None:
+    """Beside the same questions with another seed and with none."""
+    seeds = [None, 3, 4, 3]
+    alone = [engine.decide(state=STATE, questions=QUESTIONS, seed=seed).answers for seed in seeds]
+
+    async def together() -> list[Any]:
+        return await asyncio.gather(
+            *(engine.decide_async(state=STATE, questions=QUESTIONS, seed=seed) for seed in seeds)
+        )
+
+    for wanted, found in zip(alone, asyncio.run(together()), strict=True):
+        assert_close(found.answers, wanted, 0.0 if engine.settings.batch_invariant else 1e-4)
+    assert alone[1] == alone[3]
+    assert alone[0] != alone[1] != alone[2]
 
 
 def test_answers_are_transformers(engine: Engine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_engine import CliEngine
@@ -66,18 +67,29 @@ def test_engine_options_reach_the_engine(cli_engine: CliEngine) -> None:
 def test_readout_options_are_put_over_the_files(cli_engine: CliEngine, tmp_path: Path) -> None:
     path = tmp_path / "request.json"
     path.write_text(json.dumps(REQUEST | {"x_debias": 2, "x_confidence": "vllm", "model": "jev-latest"}))
-    decide(str(path), "--debias", "3", "--temperature", "noul=2", "--method", "options", "--joint")
+    decide(str(path), "--debias", "3", "--temperature", "noul=2", "--method", "letters", "--joint", "--seed", "5")
     request = cli_engine.received[0]
-    assert (request.x_debias, request.x_confidence, request.x_method) == (3, "vllm", "options")
+    assert (request.x_debias, request.x_confidence, request.x_method, request.x_seed) == (3, "vllm", "letters", 5)
     assert request.x_temperature == {"noul": 2.0}
     assert request.joint
     assert request.model == "smollm2"
 
 
 def test_an_ignored_field_is_told(cli_engine: CliEngine) -> None:
-    result = decide("-", stdin=json.dumps(REQUEST | {"seed": 1}))
-    assert result.stderr == "ignored: 'seed' means nothing in a request\n"
+    result = decide("-", stdin=json.dumps(REQUEST | {"user": "u"}))
+    assert result.stderr == "ignored: 'user' means nothing in a request\n"
     assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(("fields", "message"), [({"images": ["x"]}, "images: holds media"),
+                                                 ({"samples": 4}, "did you mean x_samples?")])  # fmt: skip
+def test_a_field_that_would_change_the_answer_is_refused(
+    cli_engine: CliEngine, fields: dict[str, Any], message: str
+) -> None:
+    result = decide("-", stdin=json.dumps(REQUEST | fields))
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not cli_engine.received
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from ramet.cli.options import given, readout_fields
 
 
 def test_what_is_not_given_is_left_out() -> None:
-    assert readout_fields(None, None, None, None, None, (), None) == {}
+    assert readout_fields(None, None, None, None, None, None, (), None) == {}
     assert given({"device": None, "dtype": "float32", "cache_bytes": 0, "other": 1}) == {
         "dtype": "float32",
         "cache_bytes": 0,
@@ -17,16 +17,17 @@ def test_what_is_not_given_is_left_out() -> None:
 
 
 def test_fields() -> None:
-    assert readout_fields(True, "letters", 3, 4, 5, ("1.5",), "top") == {
+    assert readout_fields(True, "letters", 3, 4, 5, 0, ("1.5",), "top") == {
         "joint": True,
         "x_method": "letters",
         "x_debias": 3,
         "x_samples": 4,
         "x_steps": 5,
+        "x_seed": 0,
         "x_temperature": 1.5,
         "x_confidence": "top",
     }
-    fields = readout_fields(None, None, None, None, None, ("choice=2", "noul=0.5"), None)
+    fields = readout_fields(None, None, None, None, None, None, ("choice=2", "noul=0.5"), None)
     assert fields == {"x_temperature": {"choice": 2.0, "noul": 0.5}}
 
 
@@ -47,5 +48,5 @@ def test_fields() -> None:
 )
 def test_temperature_faults(temperatures: tuple[str, ...], message: str) -> None:
     with pytest.raises(click.BadParameter) as raised:
-        readout_fields(None, None, None, None, None, temperatures, None)
+        readout_fields(None, None, None, None, None, None, temperatures, None)
     assert message in str(raised.value)

@@ -220,9 +220,9 @@ def test_a_full_queue_is_waited_for(cli_engine: CliEngine, rows: Path, out: Path
 
 def test_options_and_ignored_fields(cli_engine: CliEngine, tmp_path: Path, out: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    path.write_text(request(0, x_debias=2, seed=1, model="jev-latest") + "\n" + request(1, seed=2))
+    path.write_text(request(0, x_debias=2, user="a", model="jev-latest") + "\n" + request(1, user="b"))
     result = run(path, out, "--debias", "3", "--confidence", "top")
-    assert "ignored: 'seed', in 2 rows" in result.stderr
+    assert "ignored: 'user', in 2 rows" in result.stderr
     asked = cli_engine.received[0]
     assert (asked.x_debias, asked.x_confidence, asked.model) == (3, "top", "stub")
 

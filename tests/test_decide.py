@@ -210,11 +210,24 @@ def test_only_a_diffusion_model_draws_noise() -> None:
     with pytest.raises(InvalidRequest, match="diffusion model") as caught:
         LETTERS.plan(request(q=choice("a", "b", x_samples=2)))
     assert caught.value.field == "x_samples"
+    with pytest.raises(InvalidRequest, match="diffusion model") as caught:
+        LETTERS.plan(request(q=choice("a", "b", x_seed=0)))
+    assert caught.value.field == "x_seed"
 
 
-def test_debias_changes_nothing_for_options() -> None:
-    plain, debiased = (OPTIONS.plan(request(q=choice("a", "b", x_debias=n))) for n in (1, 4))
-    assert plain.tree.tokens.tolist() == debiased.tree.tokens.tolist()
+def test_a_seed_for_any_server_is_taken_where_no_noise_is_drawn() -> None:
+    """Every seed gives the one answer that there is."""
+    asked = request(q=choice("a", "b"))
+    seeded, plain = (LETTERS.plan(each) for each in (asked.model_copy(update={"seed": 7}), asked))
+    assert seeded.tree.tokens.tolist() == plain.tree.tokens.tolist()
+
+
+def test_options_have_no_order_to_be_averaged_over() -> None:
+    OPTIONS.plan(request(q=choice("a", "b", x_debias=1)))
+    for decider, more in ((OPTIONS, {}), (LETTERS, {"x_method": "options"})):
+        with pytest.raises(InvalidRequest, match='set x_method to "letters"') as caught:
+            decider.plan(request(q=choice("a", "b", x_debias=2, **more)))
+        assert caught.value.field == "x_debias"
 
 
 def test_an_answer_is_the_one_of_its_question_alone(model: LlamaForCausalLM) -> None:

@@ -90,7 +90,8 @@ def test_many_at_once(engine: Engine, model: PreTrainedModel) -> None:
     for i in range(16):
         names = rng.choice([*QUESTIONS], size=int(rng.integers(1, 4)), replace=False).tolist()
         state = STATE * int(rng.integers(0, 6)) + str(i % 5)
-        asked.append(request(state, *names, x_method=["letters", "options"][i % 2], x_debias=1 + i % 3))
+        readout = {"x_method": "options"} if i % 2 else {"x_method": "letters", "x_debias": 1 + i % 3}
+        asked.append(request(state, *names, **readout))
     with ThreadPoolExecutor(16) as pool:
         decisions = list(pool.map(engine.decide, asked))
     for one, decision in zip(asked, decisions, strict=True):

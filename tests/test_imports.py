@@ -27,6 +27,8 @@ LAYERS = (
     {"ops"},
     {"round"},
     {"request", "generation"},
+    {"names"},
+    {"media"},
     {"tree"},
     {"config"},
     {"keys"},

@@ -270,6 +270,10 @@ def test_noise_is_the_prompts_own(engine: Engine) -> None:
     (other,) = canvases(plan(engine, state=STATE + "Or not."))
     assert one == again
     assert one[1] != other[1]
+    (seeded,), (same,) = canvases(plan(engine, x_seed=5)), canvases(plan(engine, x_seed=5))
+    assert seeded == same
+    assert seeded[0] == one[0]
+    assert seeded[1] != one[1]
 
 
 def test_a_joint_read_and_plain_ones_share_the_state(engine: Engine) -> None:

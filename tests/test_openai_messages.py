@@ -83,7 +83,7 @@ def test_options_reach_the_template() -> None:
         (
             [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
             "messages.0.content.0",
-            "'image_url' are not supported",
+            "part of the type 'image_url': pictures",
         ),
         (
             [{"role": "user", "content": [{"type": "text", "text": ""}, {"type": "input_audio", "input_audio": {}}]}],

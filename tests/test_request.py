@@ -11,6 +11,8 @@ from ramet.errors import InvalidRequest, Problem
 from ramet.request import (
     MAX_NESTING,
     MAX_PROBLEMS,
+    MAX_SEED,
+    MIN_SEED,
     Choice,
     DecisionRequest,
     Noul,
@@ -113,7 +115,13 @@ REQUEST_FAULTS: list[tuple[Any, tuple[str | int, ...], str]] = [
     (body(x_temperature=float("inf")), ("x_temperature",), "a number from 0.01 to 100"),
     (body(x_confidence="mine"), ("x_confidence",), "'typesafe', 'vllm' or 'top'"),
     (body(x_debais=2), ("x_debais",), "did you mean x_debias?"),
-    (body(assets={"a": {"type": "image"}}), ("assets",), "images are not supported"),
+    (body(assets={"a": {"type": "image"}}), ("assets",), "holds media"),
+    (body(x_seed=True), ("x_seed",), "valid integer"),
+    (body(x_seed=1.5), ("x_seed",), "valid integer"),
+    (body(x_seed=1 << 63), ("x_seed",), "less than or equal to 9223372036854775807"),
+    (body(x_seed=-(1 << 63) - 1), ("x_seed",), "greater than or equal to -9223372036854775808"),
+    (body(seed="7"), ("seed",), "valid integer"),
+    (body(seed=1, x_seed=2), ("seed",), "says what x_seed says"),
 ]
 
 
@@ -200,9 +208,23 @@ def test_temperature_as_a_number_and_by_type() -> None:
 
 
 def test_unknown_fields_are_ignored_and_can_be_named() -> None:
-    data = body(seed=7, x_trace_id="t", assets=None)
+    data = body(user="u", x_trace_id="t", assets=None)
     assert DecisionRequest.parse(data).x_debias == 1
-    assert DecisionRequest.ignored(data) == ["seed", "x_trace_id", "assets"]
+    assert DecisionRequest.ignored(data) == ["user", "x_trace_id", "assets"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "seed"),
+    [
+        ({}, None),
+        ({"seed": 0}, 0),
+        ({"x_seed": 0, "seed": 0}, 0),
+        ({"x_seed": MIN_SEED}, MIN_SEED),
+        ({"seed": MAX_SEED}, MAX_SEED),
+    ],
+)
+def test_the_seed_has_two_names(fields: dict[str, int], seed: int | None) -> None:
+    assert DecisionRequest.parse(body(**fields)).noise_seed == seed
 
 
 def test_constructors_refuse_what_parse_refuses() -> None:

@@ -61,7 +61,7 @@ INVALID: dict[str, tuple[bytes, list[str | int], str]] = {
     ),
     "empty noul": (request({"q": {"type": "noul"}}), ["questions", "q"], "a noul needs instructions"),
     "misspelt extra": (request({"q": NOUL}, x_debais=2), ["x_debais"], "did you mean x_debias?"),
-    "image": (request({"q": NOUL}, assets={"i": {"type": "image"}}), ["assets"], "images are not supported"),
+    "image": (request({"q": NOUL}, assets={"i": {"type": "image"}}), ["assets"], "holds media"),
     "not JSON": (b'{"model": ', [10], "the body is not JSON"),
     "a name twice": (b'{"state": "", "state": "", "questions": {}}', [], "the name 'state' twice"),
     "a number beyond a double": (
@@ -157,12 +157,25 @@ def test_a_whole_pair_of_escapes_is_the_character(live: LiveServer) -> None:
 
 
 def test_unknown_fields_are_ignored_and_named(live: LiveServer) -> None:
-    reply = post(live, request({"q": NOUL}, seed=7, **{"x_tr\u00e4ce,": "t"}))
+    reply = post(live, request({"q": NOUL}, user="u", **{"x_tr\u00e4ce,": "t"}))
     assert reply.status_code == 200
-    assert reply.headers["x-ramet-ignored"] == "seed, x_tr%C3%A4ce%2C"
+    assert reply.headers["x-ramet-ignored"] == "user, x_tr%C3%A4ce%2C"
     many = post(live, request({"q": NOUL}, **{f"field{i}": i for i in range(5000)}))
     assert many.status_code == 200
     assert many.headers["x-ramet-ignored"].endswith("field19, and 4980 more")
+
+
+def test_names_in_the_query_are_told_apart_as_those_in_the_body(live: LiveServer) -> None:
+    def asked(query: str) -> httpx2.Response:
+        return httpx2.post(f"{live.url}/v1/systemone?{query}", content=request({"q": NOUL}))
+
+    assert asked("user=u&x_trace=1").headers["x-ramet-ignored"] == "user, x_trace"
+    for query, why in (("debias=4", "did you mean x_debias?"), ("x_debias=4", "in the body"), ("debug=1", "debugging")):
+        reply = asked(query)
+        assert reply.status_code == 422, query
+        (problem,) = reply.json()["detail"]
+        assert problem["loc"][-1] == query.partition("=")[0]
+        assert why in problem["msg"]
 
 
 @pytest.mark.parametrize("name", ["%ED%A0%BD", "%FF", "a%00b", "%F0%9F%A6%A9"])

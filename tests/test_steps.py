@@ -142,12 +142,14 @@ def test_a_read_of_steps_repeats_in_any_company(engine: Engine) -> None:
     asked: list[dict[str, Any]] = [
         JOINT | {"x_steps": 3},
         JOINT | {"x_steps": 3, "x_samples": 4},
+        JOINT | {"x_steps": 3, "x_samples": 4, "x_seed": 9},
         {"state": STATE, "questions": many(20), "joint": True, "x_steps": 4},
         {"state": STATE, "questions": {"fine": FINE}, "x_steps": 2},
         JOINT,
         {"state": STATE, "questions": {"mood": MOOD, "fine": FINE}},
     ]
     alone = [engine.decide(**each, cache_salt="alone").answers for each in asked]
+    assert alone[1] != alone[2]
 
     async def together() -> list[Any]:
         faulty = JOINT | {"x_steps": 9}

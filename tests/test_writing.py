@@ -13,10 +13,11 @@ import torch
 from scipy.special import log_softmax
 
 from ramet.denoise.course import Writing
-from ramet.denoise.noise import MAX_SEED, MIN_SEED, Noise
+from ramet.denoise.noise import Noise
 from ramet.denoise.settings import Denoising
 from ramet.errors import InvalidRequest
 from ramet.generation import Generation, GenerationRequest, Piece
+from ramet.request import MAX_SEED, MIN_SEED
 from ramet.tree import WHOLE, FloatArray, Tree
 from tests import denoising
 

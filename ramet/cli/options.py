@@ -200,6 +200,7 @@ READOUT_OPTIONS = (
     click.option(
         "--steps", type=click.IntRange(1, 8), help="Denoise what is read in so many steps; diffusion models alone."
     ),
+    click.option("--seed", type=int, help="Draw the noise that is read by this number, too; diffusion models alone."),
     click.option(
         "--temperature",
         "temperatures",
@@ -259,7 +260,7 @@ def flag_of(setting: str) -> str:
 
 
 # What `readout_fields` takes.
-READOUTS = ("joint", "method", "debias", "samples", "steps", "temperatures", "confidence")
+READOUTS = ("joint", "method", "debias", "samples", "steps", "seed", "temperatures", "confidence")
 
 
 def readout_fields(
@@ -268,6 +269,7 @@ def readout_fields(
     debias: int | None,
     samples: int | None,
     steps: int | None,
+    seed: int | None,
     temperatures: tuple[str, ...],
     confidence: str | None,
 ) -> dict[str, Any]:
@@ -278,6 +280,7 @@ def readout_fields(
         "x_debias": debias,
         "x_samples": samples,
         "x_steps": steps,
+        "x_seed": seed,
         "x_temperature": _temperature(temperatures),
         "x_confidence": confidence,
     }

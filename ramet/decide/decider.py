@@ -79,7 +79,7 @@ class Decider:
         if any(weights):
             primed = [form for form, weight in zip(forms, weights, strict=True) if weight]
             boughs.append(self._bough("", primed, request.cache_salt))
-        tree, cells, blanks = assemble(boughs, self._canvas)
+        tree, cells, blanks = assemble(boughs, self._canvas, request.noise_seed)
         trunk = len(boughs[0].trunk)
         own = self.settings.temperature if method == self.settings.method else Temperatures()
         branches = boughs[0].branches
@@ -99,6 +99,8 @@ class Decider:
                 raise InvalidRequest("only a diffusion model reads noise that can be drawn again", field="x_samples")
             if request.x_steps > 1:
                 raise InvalidRequest("only a diffusion model reads noise that can be denoised", field="x_steps")
+            if request.x_seed is not None:
+                raise InvalidRequest("only a diffusion model reads noise that a seed can change", field="x_seed")
         elif request.x_steps > self._canvas.denoising.max_steps:
             n = self._canvas.denoising.max_steps
             raise InvalidRequest(f"a canvas takes at most {n} steps here, not {request.x_steps}", field="x_steps")
@@ -131,6 +133,12 @@ class Decider:
             slot = "on a canvas with a slot" if self._masking is None else "at a mask"
             raise InvalidRequest(
                 f'a diffusion model is read {slot} for one label: leave it at "letters"', field="x_method"
+            )
+        if request.x_debias > 1:
+            raise InvalidRequest(
+                'has no effect with the method "options", whose prompts list no options in an order: leave it at 1, or '
+                'set x_method to "letters"',
+                field="x_debias",
             )
         return options.form(question, self.settings.scored, field)
 

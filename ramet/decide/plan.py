@@ -63,15 +63,17 @@ class Bough:
     block: int = 1
 
 
-def assemble(boughs: Sequence[Bough], canvas: Canvas | None = None) -> tuple[Tree, IntArray, list[Blank]]:
+def assemble(
+    boughs: Sequence[Bough], canvas: Canvas | None = None, seed: int | None = None
+) -> tuple[Tree, IntArray, list[Blank]]:
     """The tree, a root a bough, and each column's cell, cells numbered bough by bough. canvas: the one that branches
-    end in, whose slots are filled here."""
+    end in, whose slots are filled here; seed: their noise is that of the prompt and of this number."""
     layout, blanks = _Layout(), list[Blank]()
     for bough in boughs:
         trunk = layout.root(bough.trunk, bough.block) if len(bough.trunk) else -1
         firsts = [layout.branch(branch, trunk) for branch in bough.branches]
         if canvas is not None:
-            blanks += _blanks(Opening(bough.trunk), zip(firsts, bough.branches, strict=True))
+            blanks += _blanks(Opening(bough.trunk, seed), zip(firsts, bough.branches, strict=True))
     tree = layout.tree()
     if canvas is not None:
         for blank in blanks:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ramet.denoise.noise import MAX_SEED, MIN_SEED
 from ramet.denoise.settings import Denoising
 from ramet.errors import InvalidRequest
 from ramet.generation import GenerationRequest
+from ramet.request import MAX_SEED, MIN_SEED
 
 
 def check(request: GenerationRequest, settings: Denoising) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 
 from ramet.denoise.philox import Words, words
 from ramet.errors import InvalidRequest
+from ramet.request import MAX_SEED, MIN_SEED
 from ramet.tree import FloatArray, IntArray
 
-MIN_SEED, MAX_SEED = -(1 << 63), (1 << 63) - 1
 _IDS, _UNIFORMS = range(2)
 
 
@@ -52,10 +52,11 @@ class Noise:
 
 
 class Opening:
-    """Ids that prompts begin with, which are hashed once for all of them."""
+    """Ids that prompts begin with, which are hashed once for all of them; with a seed, all their noise is another."""
 
-    def __init__(self, ids: IntArray) -> None:
-        self._hash = sha256(b"prompt" + ids.astype("<i4").tobytes())
+    def __init__(self, ids: IntArray, seed: int | None = None) -> None:
+        seeded = b"" if seed is None else b"seed" + seed.to_bytes(8, "little", signed=True)
+        self._hash = sha256(seeded + b"prompt" + ids.astype("<i4").tobytes())
 
     def noise(self, rest: IntArray) -> Noise:
         """By the ids of the prompt that goes on with `rest`."""

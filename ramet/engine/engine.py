@@ -682,6 +682,9 @@ def _request(
         return request
     fields = {"state": state, "questions": questions}
     for key, value in options.items():
-        ours = key in DecisionRequest.model_fields or key.startswith("x_")
-        fields[key if ours else f"x_{key}"] = value
-    return DecisionRequest.parse(fields)
+        fields[f"x_{key}" if f"x_{key}" in DecisionRequest.model_fields else key] = value
+    asked = DecisionRequest.parse(fields)
+    for key in DecisionRequest.ignored(fields):
+        known = ", ".join(name.removeprefix("x_") for name in DecisionRequest.model_fields if name != "seed")
+        raise InvalidRequest(f"unknown keyword; known: {known}", field=key)
+    return asked

@@ -76,6 +76,7 @@ class SystemOne:
         """Bodies may be zstd or gzip. Top-level fields that mean nothing here are ignored, and named in the
         `x-ramet-ignored` header; a name given twice in one object is refused. `state` may be empty."""
         wanted, ignored = await asked(request, self._settings, _parsed)
+        ignored += _of_the_address(request)
         name = self._models.resolve(wanted.model)
         try:
             work = self._engine.decide_async(wanted.model_copy(update={"model": name}))
@@ -90,6 +91,17 @@ class SystemOne:
 def _parsed(data: Any) -> tuple[DecisionRequest, list[str]]:
     """The request, and the names of its fields that were ignored."""
     return DecisionRequest.parse(data), DecisionRequest.ignored(data)
+
+
+def _of_the_address(request: Request) -> list[str]:
+    """The names in the address' query that are ignored. Raises InvalidRequest for those that would change an answer:
+    fields of ours among them, for they belong in the body."""
+    names = list(request.query_params)
+    refused = [(name, why) for name, why in DecisionRequest.refused(names)]
+    ours = [(name, "belongs in the body") for name in names if name in DecisionRequest.model_fields]
+    for name, why in (*ours, *refused):
+        raise InvalidRequest(f"in the address: {why}", field=name)
+    return names
 
 
 def _header_of(names: list[str]) -> str:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from ramet import media
+from ramet.names import is_media
 from ramet.request import Loc, located
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -34,6 +36,9 @@ def _checked(loc: Loc, message: Any) -> dict[str, Any]:
     if role not in ROLES:
         raise located((*loc, "role"), "role", "should be one of " + ", ".join(ROLES))
     found = {key: value for key, value in message.items() if value is not None}
+    for key in filter(is_media, found):
+        if not media.is_empty(found[key]):
+            raise located((*loc, key), "media", f"holds media: {media.WHY}; leave it away")
     if role != "assistant" or "content" in found:
         found["content"] = _content((*loc, "content"), found.get("content"), role)
     else:

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from ramet.generation import Kind
+from ramet.names import Refused
 
 # What a client may send and no answer depends on: accounts, tracing, hints of how a request will be repeated.
 WITHOUT_EFFECT = frozenset({
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
-    "parallel_tool_calls", "request_id", "session_id", "include_reasoning", "spaces_between_special_tokens",
+    "prompt_cache_options", "parallel_tool_calls", "request_id", "session_id", "include_reasoning",
+    "spaces_between_special_tokens",
 })  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A parameter that would change the answer in a way that there is not: `neutral` values ask for nothing and pass;
-    `why`, and what to do instead."""
-
-    why: str
-    neutral: tuple[Any, ...] = ()
-
-    def allows(self, value: Any) -> bool:
-        """Whether a value asks for nothing. True and 1 are no equals in JSON."""
-        return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in self.neutral)
 
 
 _UNCONSTRAINED = "replies are not constrained; for one of several labels ask /v1/systemone"
@@ -37,6 +24,7 @@ _TEMPLATE = (
     "the prompt is what the model's own template makes of the messages; /v1/completions takes one of yours, in ids"
 )
 
+# Parameters that would change an answer in a way that there is not. Media are in ramet/media.py.
 REFUSED: Mapping[str, Refused] = {
     "min_p": Refused(f"{_CUTS}: leave it at 0", (0,)),
     "typical_p": Refused(f"{_CUTS}: leave it at 1", (1,)),
@@ -68,7 +56,7 @@ REFUSED: Mapping[str, Refused] = {
     "function_call": Refused(_NO_TOOLS, ("none", "auto")),
     "web_search_options": Refused(_NO_TOOLS),
     "modalities": Refused("replies are text", (["text"],)),
-    "audio": Refused("replies are text"),
+    "moderation": Refused("neither prompts nor replies are moderated: leave it away"),
     "prediction": Refused("nothing is predicted ahead: leave it away"),
     "reasoning_effort": Refused('set chat_template_kwargs, such as {"enable_thinking": true}', ("none",)),
     "verbosity": Refused("say in a message how long the reply shall be", ("medium",)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
@@ -17,13 +16,14 @@ from pydantic import (
     model_validator,
 )
 
+from ramet import media
 from ramet.denoise.draws import MAX_TOP_K
 from ramet.denoise.elastic import MIN_SIZE
-from ramet.denoise.noise import MAX_SEED, MIN_SEED
 from ramet.denoise.unmask import Strategy
 from ramet.errors import InvalidRequest, Problem
 from ramet.generation import GenerationRequest, Kind
-from ramet.request import check_value, invalid, located
+from ramet.names import is_media, nearest
+from ramet.request import MAX_SEED, MIN_SEED, check_value, invalid, located
 from ramet.server.openai.messages import check_messages, with_known_roles
 from ramet.server.openai.parameters import NOT_TAKEN, REFUSED, WITHOUT_EFFECT
 from ramet.text.conversation import Conversation
@@ -186,17 +186,15 @@ class TextRequest(BaseModel):
         """Leave out what has no effect; refuse what would have one that there is not, and unknown names."""
         if not isinstance(data, dict):
             return data
-        check_value(data)
-        kept = {}
+        kept: dict[str, Any] = {}
         for name, value in data.items():
             if value is None or name in WITHOUT_EFFECT:
                 continue
             if name in cls.model_fields:
                 kept[name] = value
-            elif name not in REFUSED:
-                raise located((name,), "unknown_parameter", "unknown parameter" + _near(name, cls.model_fields))
-            elif not REFUSED[name].allows(value):
-                raise located((name,), "unsupported_parameter", REFUSED[name].why)
+            elif (fault := _fault(name, value, cls.model_fields)) is not None:
+                raise located((name,), *fault)
+        check_value(kept)
         return kept
 
     @model_validator(mode="after")
@@ -350,6 +348,11 @@ class CompletionRequest(TextRequest):
         return {**super().places, "n_best": "logprobs"}
 
 
-def _near(name: str, fields: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(name, fields, n=1, cutoff=0.8)
-    return f"; did you mean {near[0]}?" if near else ""
+def _fault(name: str, value: Any, fields: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The code and the words for a parameter that the route has not; None where its value asks for nothing."""
+    if is_media(name):
+        return None if media.is_empty(value) else ("unsupported_parameter", f"holds media: {media.WHY}; leave it away")
+    if name in REFUSED:
+        return None if REFUSED[name].allows(value) else ("unsupported_parameter", REFUSED[name].why)
+    near = nearest(name, (*fields, *REFUSED))
+    return "unknown_parameter", "unknown parameter" + (f"; did you mean {near}?" if near else "")

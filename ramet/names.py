@@ -1,0 +1,80 @@
+"""Names of fields: which one was meant, and what is refused by its name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ramet import media
+
+_ALIKE = 0.8  # of letters, from which a name is taken for a misspelling of another
+_LONGEST = 40  # of names that are compared; a misspelling is hardly longer than what was meant
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A field that would change the answer in a way that there is not: `neutral` values ask for nothing and pass;
+    `why`, and what to do instead."""
+
+    why: str
+    neutral: tuple[Any, ...] = ()
+
+    def allows(self, value: Any) -> bool:
+        """Whether a value asks for nothing. True and 1 are no equals in JSON."""
+        return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in self.neutral)
+
+
+def plain(name: str) -> str:
+    """A name without what people write in other ways: case, hyphens, underscores, and the `x_` of extensions."""
+    return name.casefold().replace("-", "_").removeprefix("x_").replace("_", "")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is the same but for case, `x_`, hyphens and underscores, or else is spelled alike."""
+    if len(name) > _LONGEST:
+        return None
+    plains, own = _plains(tuple(known)), plain(name)
+    found = [own] if own in plains else difflib.get_close_matches(own, plains, n=1, cutoff=_ALIKE)
+    return plains[found[0]] if found else None
+
+
+@cache
+def _plains(known: tuple[str, ...]) -> dict[str, str]:
+    return {plain(each): each for each in known}
+
+
+def is_media(name: str) -> bool:
+    """Whether a field of this name holds media, however its case and hyphens are."""
+    return len(name) <= _LONGEST and plain(name) in _MEDIA
+
+
+_MEDIA = frozenset(map(plain, media.FIELDS))
+
+# Fields that vLLM, SGLang or Flide have on this route, or their examples and OpenAI's decisions: an answer that left
+# them out would not be the one that was asked for.
+ELSEWHERE: Mapping[str, Refused] = {
+    "instructions": Refused(
+        "there is no system message: write what holds for all questions into the state, or into each question's own "
+        "instructions",
+        ("",),
+    ),
+    "chat_template_kwargs": Refused(
+        "the template's variables are the model's own, and thinking is off: leave it away",
+        ({}, {"enable_thinking": False}),
+    ),
+    "priority": Refused("requests run in the order in which they come: leave it at 0", (0,)),
+    "input": Refused("what the questions are about is `state` here", ("", [], {})),
+    "prompt_format_version": Refused("a question is put in one way, and there are no versions of it: leave it away"),
+    "return_prompt_token_ids": Refused("the ids of prompts are not told: leave it away", (False,)),
+    "auto_max": Refused("draws of noise are a number: give x_samples"),
+    "auto_threshold": Refused("draws of noise are a number: give x_samples"),
+    "think": Refused("nothing is written before an answer is read: leave it away", (0, False)),
+    "ask": Refused("all questions are answered: send those alone that you ask", ([],)),
+    "chunk_rows": Refused("a joint read takes the fewest canvases that hold its questions: leave it away"),
+    "chunk_prompt": Refused("all canvases of a joint read follow one prompt: leave it away", ("shared",)),
+    "sequential": Refused("no answer depends on another: ask again with what was answered in the state", (False,)),
+    "debug": Refused("there is no debugging answer: x_timing and usage are told always; leave it away", ("", False)),
+}
