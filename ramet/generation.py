@@ -9,6 +9,9 @@ from typing import Literal
 Finish = Literal["stop", "length"]
 # How a model writes: canvases of noise that are denoised, blocks of masks that are filled in, or token by token.
 Kind = Literal["canvas", "masks", "next"]
+# Fields of a GenerationRequest that canvases alone have, and those that masks alone have.
+OF_CANVASES = ("canvas_length", "seed_canvas", "pinned", "max_steps", "read_only", "constrained")
+OF_MASKS = ("confidence_threshold", "unmasking_strategy", "denoising_steps", "entropy_bound", "chunk_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +20,8 @@ class GenerationRequest:
 
     max_tokens: None takes the model's own. seed: None draws one from the prompt, so that a request repeats.
 
-    Of models that draw from a row's distribution: temperature (0: the likeliest; None: the model's own), cut to the
+    Of models that draw from a row's distribution: temperature (0: the likeliest; None: the model's own; of models with
+    canvases, which have a schedule, 0 or 1 alone), cut to the
     top_k likeliest (0: to none), then to the likeliest whose probabilities make up top_p. Of those that fill in masks,
     None is the server's own: the confidence above which what was drawn is kept, or the nats that are, by
     `unmasking_strategy`; the steps of a block; the rows of a chunk at most.

@@ -46,6 +46,8 @@ class Step:
     exceeds its number of `uniforms` [N], which are in [0, 1); probabilities are softmax(logits / temperature).
     `n_best`: how many of its likeliest ids are told. `soft`: what the step before left of these rows (`Stepped.soft`),
     None at a first step; `pinned` are those of them that take nothing of it. `leaves_soft`: whether a step follows.
+    `columns` [K], ascending: the ids that may be drawn, and that probabilities, entropies and the likeliest are of;
+    None: all.
     """
 
     rows: IntArray
@@ -55,12 +57,15 @@ class Step:
     soft: object | None = None
     pinned: Sequence[int] | IntArray = ()
     leaves_soft: bool = False
+    columns: IntArray | None = None
 
     def __post_init__(self) -> None:
         if len(self.rows) != len(self.uniforms) or not len(self.rows):
             raise InvalidRequest("a step needs rows, and a number for each", field="step.uniforms")
         if self.temperature <= 0 or self.n_best < 1:
             raise InvalidRequest("temperature and n_best are above 0", field="step")
+        if self.columns is not None and len(self.columns) < self.n_best:
+            raise InvalidRequest("n_best are among the columns", field="step.columns")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

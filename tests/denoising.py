@@ -7,6 +7,7 @@ import copy
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from unittest import mock
 import numpy as np
 import tiny
 import torch
-from transformers import DiffusionGemmaForBlockDiffusion
+from transformers import DiffusionGemmaForBlockDiffusion, LogitsProcessor, LogitsProcessorList
 from transformers.models.diffusion_gemma.generation_diffusion_gemma import EntropyBoundSampler
 
 from ramet.denoise.course import Writing
@@ -66,6 +67,10 @@ def decoder(name: str) -> Decoder:
 def stepped(logits: torch.Tensor, step: Step, table: torch.Tensor | None = None) -> Stepped:
     """What a step returns of its rows' logits [N, V], soft cap included. table [V, C]: the embeddings as a canvas has
     them, needed where a step follows."""
+    if step.columns is not None:
+        which = torch.from_numpy(step.columns).long()
+        of_them = stepped(logits[:, which], replace(step, columns=None), None if table is None else table[which])
+        return replace(of_them, tokens=step.columns[of_them.tokens], best=step.columns[of_them.best])
     tempered = (logits / step.temperature).log_softmax(-1)
     best = torch.sort(logits, dim=-1, descending=True, stable=True).indices[:, : step.n_best]
     return Stepped(
@@ -129,8 +134,22 @@ def follow(model: Decoder, course: Writing) -> list[Tree]:
     return trees
 
 
+class _Among(LogitsProcessor):
+    """Leaves the logits of these ids alone."""
+
+    def __init__(self, columns: Sequence[int]) -> None:
+        self.columns = list(columns)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        kept = torch.full_like(scores, -1e9)
+        kept[..., self.columns] = scores[..., self.columns]
+        return kept
+
+
 class _Sampler(EntropyBoundSampler):
     """transformers', with numbers of ours: it draws a canvas before the first step, and one after each."""
+
+    likeliest = False
 
     def __init__(self, noise: Noise, **settings: Any) -> None:
         super().__init__(**settings)
@@ -148,19 +167,24 @@ class _Sampler(EntropyBoundSampler):
     def multinomial(self, probabilities: torch.Tensor, num_samples: int) -> torch.Tensor:
         assert num_samples == 1
         found = drawn(probabilities, self.noise.uniforms(self.canvas, self.step, self.canvas_length))
+        found = probabilities.argmax(-1) if self.likeliest else found
         self.step += 1
         self.n_steps[-1] += 1
         return found[:, None]
 
 
 def generated(
-    model: DiffusionGemmaForBlockDiffusion, prompt: Sequence[int], noise: Noise, generation: Mapping[str, Any]
-) -> tuple[list[int], list[int]]:
+    model: DiffusionGemmaForBlockDiffusion, prompt: Sequence[int], noise: Noise, generation: Mapping[str, Any], *,
+    columns: Sequence[int] | None = None, likeliest: bool = False,
+) -> tuple[list[int], list[int]]:  # fmt: skip
     """All ids of transformers' whole canvases, and how many steps each took; `generation` is what its
-    generation_config.json would hold."""
+    generation_config.json would hold. columns: the ids that may be drawn. likeliest: instead of what is drawn."""
     with _sampled(model, noise) as samplers:
         config = model.generation_config.__class__(**generation)
-        found = model.generate(torch.tensor([list(prompt)]), generation_config=config).sequences[0, len(prompt) :]
+        processors = LogitsProcessorList([] if columns is None else [_Among(columns)])
+        with mock.patch.object(_Sampler, "likeliest", likeliest):
+            made = model.generate(torch.tensor([list(prompt)]), generation_config=config, logits_processor=processors)
+        found = made.sequences[0, len(prompt) :]
         return found.tolist(), samplers[0].n_steps
 
 

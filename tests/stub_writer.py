@@ -53,6 +53,10 @@ class StubWriter:
     n_cancelled: int = 0
     n_canvases: int = 0
 
+    @property
+    def vocab_size(self) -> int:
+        return len(IDS)
+
     async def stream(self, request: GenerationRequest) -> AsyncGenerator[Piece, None]:
         self.received.append(request)
         self.n_running += 1

@@ -351,6 +351,18 @@ def test_unknown_settings_and_values_out_of_range_are_refused() -> None:
         ({"confidence_threshold": 1.5}, "confidence_threshold"),
         ({"confidence_threshold": float("nan")}, "confidence_threshold"),
         ({"denoising_steps": 0}, "denoising_steps"),
+        ({"denoising_steps": 2, "unmasking_strategy": "entropy_bounded"}, "denoising_steps"),
+        *(
+            ({"confidence_threshold": 0.5, "unmasking_strategy": strategy}, "confidence_threshold")
+            for strategy in ("low_confidence_static", "sequential", "entropy_bounded")
+        ),
+        ({"latency_cache": "x", "mode": "block"}, "latency_cache"),
+        ({"latency_cache": "x", "chunk_size": "8"}, "latency_cache"),
+        ({"latency_cache": "x", "chunk_tiers": "4:8"}, "latency_cache"),
+        ({"latency_cache": "x", "batch_invariant": True}, "latency_cache"),
+        ({"memory_cache_bytes": 1, "prefix_caching": False}, "memory_cache_bytes"),
+        ({"disk_cache": "x", "prefix_caching": False}, "disk_cache"),
+        ({"disk_cache_bytes": 1}, "disk_cache_bytes"),
     ],
 )
 def test_settings_of_blocks_that_are_refused(settings: dict[str, Any], field: str) -> None:
@@ -361,5 +373,5 @@ def test_settings_of_blocks_that_are_refused(settings: dict[str, Any], field: st
 
 def test_settings_of_blocks() -> None:
     EngineSettings(chunk_size="2", ahead=True, confidence_threshold=0, denoising_steps=1)
-    EngineSettings(chunk_tiers="4:32,32:16,256:8", unmasking_strategy="entropy_bounded", confidence_threshold=1)
-    EngineSettings(mode="block", latency_cache="x")
+    EngineSettings(chunk_tiers="4:32,32:16,256:8", unmasking_strategy="entropy_bounded")
+    EngineSettings(latency_cache="x", ahead=True)

@@ -205,12 +205,14 @@ def test_what_is_seeded_is_the_first_canvas_alone() -> None:
 
 
 def test_a_constrained_read() -> None:
-    """No step is needed: the logits of what may be drawn are all that is asked for."""
+    """The logits of what may be drawn are all that is asked for."""
     asked = (30, 7, 21, 30)
     pieces, (tree,) = written(
         seed_canvas=SEED_CANVAS, max_steps=1, read_only=True, constrained=True, logprob_ids=asked, n_best=9
     )
-    assert tree.steps == ()
+    ((_, step),) = tree.steps
+    assert (step.columns is not None, step.n_best, step.leaves_soft) == (True, 3, False)
+    assert step.columns.tolist() == [7, 21, 30]
     assert not tree.normalize.any()
     assert tree.columns.tolist() == [7, 21, 30] * WIDTH
     wanted = log_softmax(logits_of(0)[:, [7, 21, 30]].astype(np.float64), 1)
@@ -277,8 +279,17 @@ def test_the_likeliest_are_told_where_a_step_may_be_the_last() -> None:
     ({"seed_canvas": SEED_CANVAS, "pinned": (-1,)}, "pinned"),
     ({"seed_canvas": SEED_CANVAS[:4], "canvas_length": 4, "pinned": (4,)}, "pinned"),
     ({"constrained": True, "max_steps": 1}, "constrained"),
-    ({"constrained": True, "logprob_ids": (3,)}, "constrained"),
-    ({"constrained": True, "logprob_ids": (3,), "max_steps": 2}, "constrained"),
+    ({"logprob_ids": (3, 1 << 40)}, "logprob_ids"),
+    ({"logprob_ids": (3, True)}, "logprob_ids"),
+    ({"prompt": (3, False)}, "prompt"),
+    ({"temperature": 0.5}, "temperature"),
+    ({"top_k": 1}, "top_k"),
+    ({"top_p": 0.5}, "top_p"),
+    ({"confidence_threshold": 0.5}, "confidence_threshold"),
+    ({"unmasking_strategy": "sequential"}, "unmasking_strategy"),
+    ({"denoising_steps": 1}, "denoising_steps"),
+    ({"entropy_bound": 0.1}, "entropy_bound"),
+    ({"chunk_size": 4}, "chunk_size"),
 ])  # fmt: skip
 def test_what_does_not_fit(asked: dict[str, Any], field: str) -> None:
     request = GenerationRequest(**{"prompt": PROMPT} | asked)
@@ -292,5 +303,46 @@ def test_what_just_fits() -> None:
     full = {"seed_canvas": SEED_CANVAS, "canvas_length": WIDTH, "pinned": (0, WIDTH - 1, 0)}
     for asked in (full, {"n_best": VOCAB_SIZE}, {"logprob_ids": (0, VOCAB_SIZE - 1)}, {"prompt": (0, VOCAB_SIZE - 1)}):
         assert written(**asked, max_tokens=1)[0][0].finish == "length"
-    one = replace(SETTINGS, max_steps=1)
-    assert written(settings=one, constrained=True, logprob_ids=(3,), max_steps=5)[0][0].positions[0].token == 3
+    assert written(constrained=True, logprob_ids=(3,), max_steps=5)[0][0].positions[0].token == 3
+    assert written(temperature=1, max_tokens=8)[0] == written(max_tokens=8)[0]
+
+
+def test_an_id_that_is_none_is_named_with_the_bound() -> None:
+    for field, ids in (
+        ("prompt", (3, 1 << 40)),
+        ("logprob_ids", (VOCAB_SIZE,)),
+        ("seed_canvas", (*SEED_CANVAS[1:], -7)),
+    ):
+        with pytest.raises(InvalidRequest, match=f"^{field}: ids run from 0 to {VOCAB_SIZE - 1}; {ids[-1]} is none"):
+            Writing(GenerationRequest(**{"prompt": PROMPT, field: ids}), SETTINGS, lambda _: None)
+
+
+def test_at_temperature_0_each_step_draws_the_likeliest() -> None:
+    """Rows that are sure hold it; how sure they are, and the others' noise, is as ever."""
+    sure = replace(SETTINGS, entropy_bound=1e9)
+    noise = Noise.of(8, np.array(PROMPT, np.int32))
+    pieces, trees = written(settings=sure, temperature=0, seed=8, max_tokens=8)
+    np.testing.assert_array_equal(trees[0].tokens[-WIDTH:], noise.ids(0, 0, WIDTH, VOCAB_SIZE))
+    for i, tree in enumerate(trees[1:]):
+        np.testing.assert_array_equal(tree.tokens[-WIDTH:], logits_of(i).argmax(1))
+    _, drawn = written(settings=sure, seed=8, max_tokens=8)
+    assert any((a.tokens != b.tokens).any() for a, b in zip(trees[1:], drawn[1:], strict=True))
+    assert [step.temperature for tree in trees for _, step in tree.steps] == [
+        step.temperature for tree in drawn for _, step in tree.steps
+    ]
+
+
+def test_a_constrained_reply_of_several_steps() -> None:
+    """Every step draws among the ids, and its likeliest and their log-probabilities are over them alone."""
+    asked = (30, 7, 21)
+    pieces, trees = written(
+        seed_canvas=SEED_CANVAS, pinned=(0, 1), read_only=True, constrained=True, logprob_ids=asked, n_best=9
+    )
+    assert len(trees) == pieces[0].n_steps > 1
+    assert all(step.columns is not None and step.columns.tolist() == [7, 21, 30] for t in trees for _, step in t.steps)
+    wanted = log_softmax(logits_of(len(trees) - 1)[:, [7, 21, 30]].astype(np.float64), 1)
+    for row, position in enumerate(pieces[0].positions):
+        assert position.token == (7, 21, 30)[int(wanted[row].argmax())]
+        told = dict(zip((7, 21, 30), wanted[row], strict=True))
+        assert dict(position.best) == pytest.approx(told, abs=1e-5)
+        assert dict(position.asked) == pytest.approx(told, abs=1e-5)

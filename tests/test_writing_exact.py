@@ -157,6 +157,24 @@ def test_replies_of_an_engine() -> None:
     assert min(found.n_steps / found.n_canvases for found in replies) < 8
 
 
+@pytest.mark.parametrize("loop", ["published", "settling"])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("how", ["constrained", "likeliest", "both"])
+def test_what_may_be_drawn_and_the_likeliest(name: str, loop: str, how: str) -> None:
+    """transformers' loop with a processor of logits, and with the likeliest in place of what is drawn."""
+    prompt, told = prompt_of(14), generation(loop)
+    columns = None if how == "likeliest" else tuple(range(3, oracle.VOCAB_SIZE, 5))
+    noise = Noise.of(SEED, np.zeros(0, np.int32))
+    ids, n_steps = denoising.generated(
+        denoising.model(name), prompt, noise, copy.deepcopy(told), columns=columns, likeliest=how != "constrained"
+    )
+    asked = {} if columns is None else {"constrained": True, "logprob_ids": columns}
+    found, pieces, _ = written(name, prompt, told, **asked, temperature=None if how == "constrained" else 0)
+    assert found.tokens == ids
+    assert [piece.n_steps for piece in pieces] == n_steps
+    assert ids != theirs(name, prompt, told)[0]
+
+
 def test_conditioning_is_part_of_it() -> None:
     """Else the tests above pass without it."""
     prompt, told = prompt_of(14), generation("settling")

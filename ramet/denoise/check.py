@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from ramet.denoise.settings import Denoising
 from ramet.errors import InvalidRequest
-from ramet.generation import GenerationRequest
+from ramet.generation import OF_MASKS, GenerationRequest
 from ramet.request import MAX_SEED, MIN_SEED
 
 
 def check(request: GenerationRequest, settings: Denoising) -> None:
     """Raises InvalidRequest, which names the field."""
-    _known("prompt", request.prompt, settings)
-    _known("logprob_ids", request.logprob_ids, settings)
+    check_ids("prompt", request.prompt, settings.vocab_size)
+    check_ids("logprob_ids", request.logprob_ids, settings.vocab_size)
     if not request.prompt:
         raise InvalidRequest("a prompt needs at least one token", field="prompt")
     for name in ("max_tokens", "max_steps", "canvas_length"):
@@ -24,8 +24,19 @@ def check(request: GenerationRequest, settings: Denoising) -> None:
         raise InvalidRequest(f"must be an integer of 64 bits, from {MIN_SEED} to {MAX_SEED}", field="seed")
     if not 0 <= request.n_best <= settings.vocab_size:
         raise InvalidRequest(f"must be from 0 to {settings.vocab_size}, not {request.n_best}", field="n_best")
+    _check_draws(request)
     _check_canvas(request, settings)
-    _check_constraint(request, settings)
+    if request.constrained and not request.logprob_ids:
+        raise InvalidRequest("logprob_ids are what may be drawn, and there are none", field="constrained")
+
+
+def check_ids(field: str, ids: Sequence[int], vocab_size: int) -> None:
+    """Raise InvalidRequest, which names the field, the id and the bound, where one is none of the vocabulary's."""
+    if bool in set(map(type, ids)):
+        raise InvalidRequest(f"ids are whole numbers, not {next(i for i in ids if isinstance(i, bool))}", field=field)
+    if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
+        unknown = next(i for i in ids if not 0 <= i < vocab_size)
+        raise InvalidRequest(f"ids run from 0 to {vocab_size - 1}; {unknown} is none", field=field)
 
 
 def width(request: GenerationRequest, settings: Denoising) -> int:
@@ -45,7 +56,7 @@ def _check_canvas(request: GenerationRequest, settings: Denoising) -> None:
     if seed is not None:
         if len(seed) != w:
             raise InvalidRequest(f"must be as long as the canvas, {w} tokens, not {len(seed)}", field="seed_canvas")
-        _known("seed_canvas", seed, settings)
+        check_ids("seed_canvas", seed, settings.vocab_size)
     if request.pinned and seed is None:
         raise InvalidRequest("what is pinned is of a seed_canvas, and there is none", field="pinned")
     if len(request.pinned) > w:
@@ -55,20 +66,15 @@ def _check_canvas(request: GenerationRequest, settings: Denoising) -> None:
         raise InvalidRequest(f"places run from 0 to {w - 1}; {outside} lies outside the canvas", field="pinned")
 
 
-def _check_constraint(request: GenerationRequest, settings: Denoising) -> None:
-    if not request.constrained:
-        return
-    if not request.logprob_ids:
-        raise InvalidRequest("logprob_ids are what may be drawn, and there are none", field="constrained")
-    if n_steps(request, settings) > 1:
+def _check_draws(request: GenerationRequest) -> None:
+    """What other models are told of how ids are drawn: a canvas has the model's own schedule."""
+    if request.temperature not in (None, 0, 1):
         raise InvalidRequest(
-            "what is drawn from logprob_ids alone takes one step: set max_steps to 1 (later steps would be "
-            "conditioned on the whole vocabulary)",
-            field="constrained",
+            "canvases are denoised by the model's own schedule of temperatures: leave it at 1, or take 0 for the "
+            "likeliest ids",
+            field="temperature",
         )
-
-
-def _known(field: str, ids: Sequence[int], settings: Denoising) -> None:
-    if ids and not 0 <= min(ids) <= max(ids) < settings.vocab_size:
-        unknown = next(i for i in ids if not 0 <= i < settings.vocab_size)
-        raise InvalidRequest(f"ids run from 0 to {settings.vocab_size - 1}; {unknown} is none", field=field)
+    usual = GenerationRequest(request.prompt)
+    for name in ("top_k", "top_p", *OF_MASKS):
+        if getattr(request, name) != getattr(usual, name):
+            raise InvalidRequest("has no effect on canvases: leave it away", field=name)

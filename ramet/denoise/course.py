@@ -42,16 +42,13 @@ class Writing:
     def tree(self) -> Tree:
         """The trunk, and below it the canvas with its step."""
         n_rows = self._n_rows()
-        step = None
-        if not self._request.constrained:
-            n_best = max(1, self._request.n_best) if self._draft.may_end else 1
-            step = self._draft.step(n_rows=n_rows, n_best=n_best)
+        step = self._draft.step(n_rows=n_rows, n_best=self._readout.n_likeliest if self._draft.may_end else 1)
         reads = self._readout.reads(n_rows) if self._draft.may_end else ()
         return Tree.of([Segment(self._trunk), Segment(self._draft.tokens, 0, WHOLE, reads, step)])
 
     def take(self, reads: Reads) -> bool:
         """The results of a step; True when the reply has ended."""
-        stepped = self._readout.stepped(reads)
+        (stepped,) = reads.stepped
         if not self._draft.take(stepped):
             return False
         best = stepped.best[:, 0]
@@ -69,6 +66,8 @@ class Writing:
         return Draft(
             self._settings, self._noise, number,
             width=self._width, n_steps=self._n_steps, tokens=tokens, pinned=pinned,
+            columns=self._readout.columns if self._request.constrained else None,
+            likeliest=self._request.temperature == 0,
         )  # fmt: skip
 
     def _n_rows(self) -> int:

@@ -18,6 +18,8 @@ class Draft:
 
     It begins from `tokens` [W], or from noise. Rows in `pinned` hold what they began with: what is drawn for them
     is left, and what is expected of them is not told to the next step. Their entropies count with the others'.
+    `columns`: the ids that may be drawn, ascending; None: all. `likeliest`: a row that is sure takes its likeliest id
+    instead of the one that was drawn; how sure it is goes by the schedule's temperature all the same.
     """
 
     def __init__(
@@ -30,12 +32,15 @@ class Draft:
         n_steps: int,
         tokens: IntArray | None = None,
         pinned: Sequence[int] = (),
+        columns: IntArray | None = None,
+        likeliest: bool = False,
     ) -> None:
         assert tokens is None or len(tokens) == width
         self.tokens = noise.ids(number, 0, width, settings.vocab_size) if tokens is None else tokens  # [W], to be run
         self.n_taken = 0
         self._settings, self._noise, self._number, self._n_steps = settings, noise, number, n_steps
         self._pinned = np.unique(np.array(pinned, np.int32))
+        self._columns, self._likeliest = columns, likeliest
         self._before: deque[IntArray] = deque(maxlen=settings.stability_threshold)
         self._soft: object | None = None
 
@@ -61,6 +66,7 @@ class Draft:
             soft=self._soft,
             pinned=self._pinned,
             leaves_soft=not self.is_last,
+            columns=self._columns,
         )
 
     def take(self, stepped: Stepped) -> bool:
@@ -78,6 +84,7 @@ class Draft:
     def _renoise(self, stepped: Stepped) -> None:
         """Rows that are sure take what they drew, the others new noise: nothing is kept of earlier steps."""
         noise = self._noise.ids(self._number, self.n_taken, len(self.tokens), self._settings.vocab_size)
-        after = np.where(accepted(stepped.entropy, self._settings.entropy_bound), stepped.tokens, noise)
+        drawn = stepped.best[:, 0] if self._likeliest else stepped.tokens
+        after = np.where(accepted(stepped.entropy, self._settings.entropy_bound), drawn, noise)
         after[self._pinned] = self.tokens[self._pinned]
         self.tokens = after.astype(np.int32, copy=False)

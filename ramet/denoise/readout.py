@@ -19,8 +19,7 @@ class Readout:
     ids asked for.
 
     columns [K]: the ids asked for, each once, ascending; places [A]: where among them those asked for are, in their
-    order. constrained: the likeliest are among them, and log-probabilities are over them alone; else they are over
-    the whole vocabulary, and a step tells the likeliest.
+    order. constrained: log-probabilities are over them alone; else over the whole vocabulary.
     """
 
     columns: IntArray
@@ -39,16 +38,10 @@ class Readout:
             return []
         return [Read(self.columns, row, normalize=not self.constrained) for row in range(n_rows)]
 
-    def stepped(self, reads: Reads) -> Stepped:
-        """What a step returned, with the likeliest ids of each row. Where it was constrained there was none: nothing
-        follows, so that nothing is drawn, and the entropies are those at temperature 1."""
-        if not self.constrained:
-            return reads.stepped[0]
-        logprobs = self._logprobs(reads)
-        entropy = -(np.exp(logprobs) * logprobs).sum(1)
-        order = np.argsort(-logprobs, axis=1, kind="stable")[:, : max(1, self.n_best)]  # stable: of equal ids the lower
-        best = self.columns[order]
-        return Stepped(best[:, 0], best, np.take_along_axis(logprobs, order, 1), entropy)
+    @property
+    def n_likeliest(self) -> int:
+        """How many of a row's likeliest ids are found: one at least, and no more than may be drawn."""
+        return min(max(1, self.n_best), len(self.columns)) if self.constrained else max(1, self.n_best)
 
     def positions(self, reads: Reads, stepped: Stepped, n: int) -> tuple[Position, ...]:
         """The first n rows."""

@@ -8,6 +8,7 @@ near 0 or a cut to one id would make every row certain.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -17,6 +18,12 @@ from ramet.errors import InvalidRequest
 from ramet.tree import BoolArray, FloatArray
 
 Strategy = Literal["low_confidence_dynamic", "low_confidence_static", "sequential", "entropy_bounded"]
+# The strategies that go by each of these.
+USED_BY: Mapping[str, tuple[Strategy, ...]] = {
+    "confidence_threshold": ("low_confidence_dynamic",),
+    "denoising_steps": ("low_confidence_dynamic", "low_confidence_static", "sequential"),
+    "entropy_bound": ("entropy_bounded",),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +73,15 @@ class Unmasking:
         if passed.any():
             return passed
         return static(-entropy if self.strategy == "entropy_bounded" else confidence, 1)
+
+
+def check_used(name: str, strategy: str) -> None:
+    """Raise InvalidRequest for a value, of USED_BY, that the strategy does not go by."""
+    if strategy not in USED_BY[name]:
+        others = " or ".join(USED_BY[name])
+        raise InvalidRequest(
+            f"has no effect with the unmasking_strategy {strategy}: leave it away, or take {others}", field=name
+        )
 
 
 def dynamic(confidence: FloatArray, threshold: float, quota: int) -> BoolArray:

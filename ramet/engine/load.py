@@ -9,7 +9,7 @@ import torch
 
 from ramet.cache.store import Store
 from ramet.config import rope_frequencies
-from ramet.denoise.elastic import Fixed
+from ramet.denoise.elastic import Fixed, Tiers
 from ramet.denoise.live import Live
 from ramet.denoise.masking import Masking
 from ramet.denoise.next_tokens import NextTokens
@@ -35,10 +35,10 @@ from ramet.ops.gated_delta import cpu as gated_delta
 from ramet.ops.native import library
 from ramet.weights import Checkpoint, load, open_checkpoint
 
-_OF_CANVASES = ("canvas_length", "max_denoising_steps")
+_OF_CANVASES = ("canvas_length", "max_denoising_steps", "single_pass_reads")
 _OF_MASKS = (
     "block_size", "mode", "chunk_size", "chunk_tiers", "ahead", "unmasking_strategy", "confidence_threshold",
-    "denoising_steps",
+    "denoising_steps", "latency_cache",
 )  # fmt: skip
 
 
@@ -74,9 +74,18 @@ def check_kind(checkpoint: Checkpoint, settings: EngineSettings) -> None:
 
 
 def with_blocks(settings: EngineSettings, block: int) -> EngineSettings:
-    """For blocks of so many rows. The load chooses no chunks where it is to decide nothing."""
+    """For blocks of so many rows. The load chooses no chunks where it is to decide nothing. Raises InvalidRequest for
+    `ahead` where no chunk is as large as a block, so that none would reach into the next."""
     chosen = settings.mode == "chunk" and settings.chunk_size == "auto"
     size = str(block) if chosen and settings.batch_invariant else settings.chunk_size
+    tiers = Tiers.parse(settings.chunk_tiers, block) if settings.chunk_tiers is not None else None
+    largest = max(rows for _, rows in tiers.tiers) if tiers else block if size == "auto" else int(size)
+    if settings.ahead and largest < block:
+        raise InvalidRequest(
+            f"has no effect: chunks of {block} rows, whole blocks, alone reach into the next, and the largest here "
+            f"have {largest}; raise chunk_size or chunk_tiers to {block}, or leave it away",
+            field="ahead",
+        )
     return replace(settings, block_size=block, chunk_size=size)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import get_args
 
@@ -12,7 +12,7 @@ import torch
 
 from ramet.denoise.elastic import MIN_SIZE, Tiers
 from ramet.denoise.live import Mode
-from ramet.denoise.unmask import Strategy
+from ramet.denoise.unmask import Strategy, check_used
 from ramet.errors import InvalidRequest
 from ramet.ops import check_card
 
@@ -88,11 +88,15 @@ class EngineSettings:
             if value is not None and value < least:
                 raise InvalidRequest(f"must be at least {least}, not {value}", field=name)
         self._check_chunks()
+        self._check_kept()
         for name, kind in (("mode", Mode), ("unmasking_strategy", Strategy)):
             if (value := getattr(self, name)) not in get_args(kind):
                 raise InvalidRequest(f"{value!r} is none of {', '.join(get_args(kind))}", field=name)
         if not 0 <= self.confidence_threshold <= 1:
             raise InvalidRequest(f"{self.confidence_threshold} is not from 0 to 1", field="confidence_threshold")
+        for name in ("confidence_threshold", "denoising_steps"):
+            if getattr(self, name) != _DEFAULTS[name]:
+                check_used(name, self.unmasking_strategy)
 
     def _check_chunks(self) -> None:
         told = self.chunk_size
@@ -107,6 +111,22 @@ class EngineSettings:
         given = {"chunk_size": told != "auto", "chunk_tiers": self.chunk_tiers is not None, "ahead": self.ahead}
         for name in (name for name, is_given in given.items() if is_given and self.mode == "block"):
             raise InvalidRequest("has no effect where mode is block, which has no chunks", field=name)
+        measured = not (self.mode == "block" or self.batch_invariant or given["chunk_size"] or given["chunk_tiers"])
+        if self.latency_cache is not None and not measured:
+            raise InvalidRequest(
+                'has no effect: passes are measured for chunk_size "auto" alone, without chunk_tiers, mode block and '
+                "batch_invariant; leave it away",
+                field="latency_cache",
+            )
+
+    def _check_kept(self) -> None:
+        """Where nothing is kept for later requests, or nothing on disk, settings of that have no effect."""
+        if not self.prefix_caching:
+            for name in ("memory_cache_bytes", "disk_cache"):
+                if getattr(self, name) != _DEFAULTS[name]:
+                    raise InvalidRequest("has no effect without prefix_caching: leave one of them away", field=name)
+        if self.disk_cache is None and self.disk_cache_bytes != _DEFAULTS["disk_cache_bytes"]:
+            raise InvalidRequest("has no effect without disk_cache, a directory: give one", field="disk_cache_bytes")
 
     def resolved(self) -> EngineSettings:
         """With every "auto" and None replaced by what this machine gives."""
@@ -127,6 +147,9 @@ class EngineSettings:
             cache_bytes=self.cache_bytes or _cache_bytes(known),
             threads=self.threads or torch.get_num_threads(),
         )
+
+
+_DEFAULTS = {each.name: each.default for each in fields(EngineSettings)}
 
 
 def has_bfloat16_units() -> bool:

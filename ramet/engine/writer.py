@@ -11,20 +11,21 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ramet.denoise.check import check_ids
 from ramet.denoise.course import Writing
 from ramet.denoise.draws import Draws
 from ramet.denoise.live import Beginning
 from ramet.denoise.masking import Masking
 from ramet.denoise.noise import Noise
 from ramet.denoise.settings import Denoising
-from ramet.denoise.unmask import Unmasking
+from ramet.denoise.unmask import USED_BY, Unmasking, check_used
 from ramet.engine.course import Course
 from ramet.engine.mail import Inbox, Mail
 from ramet.engine.reply import Reply, positions
 from ramet.engine.scheduler import Job
 from ramet.engine.settings import EngineSettings
 from ramet.errors import InvalidRequest, RequestTooLong
-from ramet.generation import Generation, GenerationRequest, Kind, Piece
+from ramet.generation import OF_CANVASES, OF_MASKS, Generation, GenerationRequest, Kind, Piece
 from ramet.text.conversation import Conversation
 
 
@@ -35,9 +36,6 @@ class Follow(Protocol):
 
 
 OnPiece = Callable[[Piece], None]
-# What requests say of canvases alone, and of masks alone.
-_CANVAS = ("canvas_length", "seed_canvas", "pinned", "max_steps", "read_only", "constrained")
-_MASKS = ("confidence_threshold", "unmasking_strategy", "denoising_steps", "entropy_bound", "chunk_size")
 
 
 class Writer(ABC):
@@ -51,6 +49,11 @@ class Writer(ABC):
     @abstractmethod
     def kind(self) -> Kind:
         """How it writes."""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """How many ids the model has."""
 
     def generate(self, request: GenerationRequest) -> Generation:
         """The whole reply."""
@@ -124,6 +127,10 @@ class CanvasWriter(Writer):
     def kind(self) -> Kind:
         return "canvas"
 
+    @property
+    def vocab_size(self) -> int:
+        return self.denoising.vocab_size
+
     def _whole(self, request: GenerationRequest) -> tuple[Future[int], Callable[[int], Generation]]:
         pieces: list[Piece] = []
         future, _ = self._start(request, pieces.append)
@@ -174,6 +181,10 @@ class ReplyWriter(Writer):
     def kind(self) -> Kind:
         return "next" if self._masking is None else "masks"
 
+    @property
+    def vocab_size(self) -> int:
+        return self._vocab_size
+
     def _whole(self, request: GenerationRequest) -> tuple[Future[int], Callable[[int], Generation]]:
         reply = self._reply(request, None)
         self._begin(reply)
@@ -211,6 +222,9 @@ class ReplyWriter(Writer):
             else own.confidence_threshold,
             "steps": settings.denoising_steps if own.denoising_steps is None else own.denoising_steps,
         }
+        for name in USED_BY:
+            if getattr(own, name) is not None:
+                check_used(name, told["strategy"])
         if own.entropy_bound is not None:
             told["entropy_bound"] = own.entropy_bound
         return Unmasking(block=1 if self._masking is None else self._masking.size, **told)
@@ -227,6 +241,10 @@ class ReplyWriter(Writer):
         size = request.chunk_size
         if size is not None and not (self._masking and 2 <= size <= self._masking.size):
             raise InvalidRequest(f"{size} is no size of a chunk of this model", field="chunk_size")
+        if size is not None and self._settings.mode == "block":
+            raise InvalidRequest(
+                "has no effect where whole blocks run (--mode block): leave it away", field="chunk_size"
+            )
         return size
 
 
@@ -240,13 +258,12 @@ def _check(request: GenerationRequest, kind: Kind, vocab_size: int) -> None:
     """Raise InvalidRequest for what canvases alone have, and for ids that are none."""
     if not request.prompt:
         raise InvalidRequest("a prompt needs at least one token", field="prompt")
-    if min(request.prompt) < 0 or max(request.prompt) >= vocab_size:
-        raise InvalidRequest(f"ids run from 0 to {vocab_size - 1}", field="prompt")
+    check_ids("prompt", request.prompt, vocab_size)
     if request.max_tokens is not None and request.max_tokens < 1:
         raise InvalidRequest("must be at least 1", field="max_tokens")
-    for name in (name for name in _CANVAS if getattr(request, name)):
+    for name in (name for name in OF_CANVASES if getattr(request, name)):
         raise InvalidRequest("is of models with canvases", field=name)
     if request.n_best > 1 or request.logprob_ids:
         raise InvalidRequest("of a position the id that was drawn is told, and no other", field="logprobs")
-    for name in (name for name in _MASKS if kind == "next" and getattr(request, name) is not None):
+    for name in (name for name in OF_MASKS if kind == "next" and getattr(request, name) is not None):
         raise InvalidRequest("is of models that fill in masks", field=name)

@@ -21,7 +21,7 @@ from ramet.layers.per_layer import PerLayer, PerLayerInputs, PerLayerPart
 from ramet.layers.run import Rotary, Run
 from ramet.layers.shape import AttentionShape, DeltaShape, DenseExpertsShape, ExpertsShape, LayerShape, MLPShape, Shape
 from ramet.ops import Linear, Ops
-from ramet.ops.head.reference import Drawn, Sampled
+from ramet.ops.head.reference import Drawn, Sampled, Vocabulary
 from ramet.ops.planning import Planner
 from ramet.round import Queries, Stream
 from ramet.tree import Sampling, Step
@@ -102,10 +102,16 @@ class Decoder:
     def draw(self, hidden: torch.Tensor, step: Step) -> Drawn:
         """A step of denoising, from the final hidden states [N, C] of its rows."""
         uniforms = torch.from_numpy(step.uniforms).to(self.device)
+        head, embedding, which = self.head, self.embedding, None
+        if step.columns is not None:
+            which = torch.from_numpy(step.columns).long().to(self.device)
+            head, embedding = Vocabulary(head.weight[which]), embedding[which]
         drawn = self.ops.draw(
-            hidden, self.head, uniforms, temperature=step.temperature, n_best=step.n_best,
-            embedding=self.embedding if step.leaves_soft else None, softcap=self.shape.softcap,
+            hidden, head, uniforms, temperature=step.temperature, n_best=step.n_best,
+            embedding=embedding if step.leaves_soft else None, softcap=self.shape.softcap,
         )  # fmt: skip
+        if which is not None:
+            drawn = replace(drawn, tokens=which[drawn.tokens], best=which[drawn.best])
         return drawn if drawn.soft is None else replace(drawn, soft=self._scaled(drawn.soft))
 
     @torch.inference_mode()

@@ -19,6 +19,10 @@ class Writes(Protocol):
         """How it writes, and so which parameters it takes."""
 
     @property
+    def vocab_size(self) -> int:
+        """How many ids the model has."""
+
+    @property
     def conversation(self) -> Conversation:
         """How messages become a prompt, and ids a text."""
 

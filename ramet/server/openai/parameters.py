@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ramet.generation import Kind
+from ramet.generation import OF_MASKS, Kind
 from ramet.names import Refused
 
 # What a client may send and no answer depends on: accounts, tracing, hints of how a request will be repeated.
@@ -77,7 +77,6 @@ _NO_SAMPLING = "a diffusion model draws by its own schedule, and its likeliest i
 _NO_MASKS = "this model does not fill in masks: leave it away"
 _NO_CANVAS = "this model has no canvases to be read; ask /v1/systemone for the probabilities of labels"
 _DRAWN_ALONE = "this model tells the log-probability of the token that it drew, and of no other"
-_OF_MASKS = ("confidence_threshold", "unmasking_strategy", "denoising_steps", "entropy_bound", "chunk_size")
 _ON_CANVASES = {
     "vllm_xargs": Refused(_NO_CANVAS),
     "logprob_token_ids": Refused(f"{_DRAWN_ALONE}; ask /v1/systemone for the probabilities of labels"),
@@ -88,11 +87,11 @@ _ON_CANVASES = {
 # Fields that a model does not take, by how it writes. Their defaults ask for nothing.
 NOT_TAKEN: Mapping[Kind, Mapping[str, Refused]] = {
     "canvas": {
-        "temperature": Refused(f"{_NO_SAMPLING}: leave it at 1", (1,)),
+        "temperature": Refused(f"{_NO_SAMPLING}: leave it at 1, or take 0 to draw the likeliest in each step", (1, 0)),
         "top_p": Refused(f"{_NO_SAMPLING}: leave it at 1"),
         "top_k": Refused(f"{_NO_SAMPLING}: leave it at 0 or -1", (-1,)),
-        **dict.fromkeys(_OF_MASKS, Refused(_NO_MASKS)),
+        **dict.fromkeys(OF_MASKS, Refused(_NO_MASKS)),
     },
     "masks": _ON_CANVASES,
-    "next": _ON_CANVASES | dict.fromkeys(_OF_MASKS, Refused(_NO_MASKS)),
+    "next": _ON_CANVASES | dict.fromkeys(OF_MASKS, Refused(_NO_MASKS)),
 }

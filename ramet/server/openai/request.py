@@ -203,6 +203,10 @@ class TextRequest(BaseModel):
             raise located(("stream_options",), "stream_options", "is only allowed with stream")
         if self.logprob_token_ids is not None and self.n_best is None:
             raise located(("logprob_token_ids",), "logprobs", "needs logprobs, which tell them")
+        if self.return_tokens_as_token_ids and self.n_best is None:
+            raise located(
+                ("return_tokens_as_token_ids",), "logprobs", "has no effect without logprobs, whose tokens it spells"
+            )
         if self.vllm_xargs.diffusion_constrained and self.logprob_token_ids is None:
             raise located(
                 ("vllm_xargs", "diffusion_constrained"),

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from ramet.denoise.check import check_ids
 from ramet.generation import GenerationRequest
 from ramet.server.openai.reply import Delta, Reply
 from ramet.server.openai.request import TextRequest
@@ -31,6 +32,7 @@ class Writing(Generic[R]):
     def of(cls, request: R, model: str, writer: Writes) -> Writing[R]:
         """Raises InvalidRequest for what the writer does not take, and where no prompt can be made."""
         request.check_kind(writer.kind)
+        check_ids("stop_token_ids", request.stop_token_ids, writer.vocab_size)
         wanted = request.generations(writer.conversation)
         tokenizer = writer.conversation.tokenizer
         replies = [Reply.of(request, tokenizer, len(each.prompt)) for each in wanted]
