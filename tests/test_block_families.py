@@ -244,6 +244,7 @@ def test_blocks_are_resolved_and_told() -> None:
     [
         {"block_size": 4}, {"mode": "block"}, {"chunk_size": "4"}, {"chunk_tiers": "4:8"}, {"ahead": True},
         {"unmasking_strategy": "sequential"}, {"confidence_threshold": 0.5}, {"denoising_steps": 2},
+        {"latency_cache": "x"},
     ],
 )  # fmt: skip
 def test_models_without_masks_have_no_blocks(setting: dict[str, Any]) -> None:
@@ -252,7 +253,7 @@ def test_models_without_masks_have_no_blocks(setting: dict[str, Any]) -> None:
     assert caught.value.field in setting
 
 
-@pytest.mark.parametrize("setting", [{"canvas_length": 8}, {"max_denoising_steps": 2}])
+@pytest.mark.parametrize("setting", [{"canvas_length": 8}, {"max_denoising_steps": 2}, {"single_pass_reads": False}])
 def test_models_with_masks_have_no_canvases(setting: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest, match="sdar has no canvases") as caught:
         tiny_engine(source=block_models.saved("sdar")[0], **setting)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections.abc import Callable
 from typing import Any
 
+import openai
 import pytest
 from stub_writer import StubWriter
 from test_tokenizer_spm import IDS, PLAIN
@@ -119,6 +122,10 @@ def test_what_would_have_an_effect_that_there_is_not(kind: type[TextRequest], le
         ({"vllm_xargs": {"diffusion_read_only": "true"}}, "vllm_xargs.diffusion_read_only"),
         ({"vllm_xargs": {"diffusion_constrained": 1}}, "vllm_xargs.diffusion_constrained"),
         ({"vllm_xargs": []}, "vllm_xargs"),
+        ({"return_tokens_as_token_ids": True}, "return_tokens_as_token_ids"),
+        ({"stop_token_ids": [True]}, "stop_token_ids.0"),
+        ({"vllm_xargs": {"diffusion_seed_canvas": [True]}}, "vllm_xargs.diffusion_seed_canvas.0"),
+        ({"moderation": {"model": "x"}}, "moderation"),
         ({"temperature": -0.1}, "temperature"),
         ({"temperature": 2.1}, "temperature"),
         ({"temperature": "0"}, "temperature"),
@@ -156,11 +163,12 @@ def test_how_ids_are_drawn_and_masks_filled_in(kind: type[TextRequest], least: d
 
 
 ASKING: dict[str, Any] = {  # values that ask for something, of fields that some models do not take
-    "temperature": 0, "top_p": 0.9, "top_k": 1, "confidence_threshold": 0.9, "unmasking_strategy": "sequential",
+    "temperature": 0.5, "top_p": 0.9, "top_k": 1, "confidence_threshold": 0.9, "unmasking_strategy": "sequential",
     "denoising_steps": 4, "entropy_bound": 0.1, "chunk_size": 4, "vllm_xargs": {"diffusion_max_steps": 1},
     "logprob_token_ids": [5], "top_logprobs": 1, "logprobs": 2,
 }  # fmt: skip
 PASSING: list[tuple[Kind, dict[str, Any]]] = [
+    ("canvas", {"temperature": 0}),
     ("canvas", {"temperature": 1, "top_p": 1, "top_k": 0, "chunk_size": "auto"}),
     ("canvas", {"top_k": -1, "vllm_xargs": {"diffusion_max_steps": 1}}),
     ("masks", {"vllm_xargs": {}} | {name: ASKING[name] for name in NOT_TAKEN["canvas"]}),
@@ -192,7 +200,7 @@ def test_what_asks_for_nothing_passes(
 
 def test_all_that_a_model_does_not_take_is_told_at_once() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        ChatRequest.parse(CHAT | {"temperature": 0, "chunk_size": 4, "seed": 1}).check_kind("canvas")
+        ChatRequest.parse(CHAT | {"temperature": 0.5, "chunk_size": 4, "seed": 1}).check_kind("canvas")
     assert [problem.loc for problem in caught.value.problems] == [("temperature",), ("chunk_size",)]
 
 
@@ -296,3 +304,18 @@ def test_the_engine_s_fields_have_the_request_s_names() -> None:
             f"vllm_xargs.{name}" for name in type(kind.parse(least).vllm_xargs).model_fields
         }
         assert names <= fields
+
+
+@pytest.mark.parametrize(
+    ("create", "kind", "least"),
+    [(openai.resources.chat.Completions.create, ChatRequest, CHAT), (openai.resources.Completions.create, *BOTH[1])],
+    ids=["chat", "completions"],
+)
+def test_every_parameter_of_openais_client_is_known(
+    create: Callable[..., Any], kind: type[TextRequest], least: dict[str, Any]
+) -> None:
+    """Taken, without effect, or refused with a remedy; none is an unknown one."""
+    transport = {"self", "extra_headers", "extra_query", "extra_body", "timeout"}
+    for name in set(inspect.signature(create).parameters) - transport - kind.model_fields.keys() - WITHOUT_EFFECT:
+        error = refused(kind, least | {name: {"x": 1}})
+        assert (error.field, error.problems[0].code) == (name, "unsupported_parameter")

@@ -18,7 +18,9 @@ from test_replies_exact import BLOCK, N_TOKENS, asked, loaded, prompts
 from tiny_engine import tiny_engine
 
 from ramet.engine import Engine
+from ramet.engine.load import with_blocks
 from ramet.engine.runner import Runner
+from ramet.engine.settings import EngineSettings
 from ramet.errors import EngineFault, InvalidRequest, RequestTooLong
 from ramet.generation import Generation, GenerationRequest
 from ramet.request import DecisionRequest
@@ -237,6 +239,44 @@ def test_where_nothing_can_be_measured_chunks_are_blocks(caplog: pytest.LogCaptu
     assert "whole blocks" in caplog.text
 
 
+def test_a_prompts_id_that_is_none_is_named_with_the_bound() -> None:
+    with loaded() as engine:
+        n = engine.writer.vocab_size
+        for wrong in (n, -1, 1 << 40):
+            with pytest.raises(InvalidRequest, match=f"^prompt: ids run from 0 to {n - 1}; {wrong} is none"):
+                engine.writer.generate(asked([1, wrong]))
+
+
+def test_a_chunk_has_no_size_of_its_own_where_blocks_run_whole() -> None:
+    with loaded(mode="block", chunk_size="auto") as engine:
+        with pytest.raises(InvalidRequest, match="whole blocks run") as caught:
+            engine.writer.generate(asked([1], chunk_size=4))
+        assert caught.value.field == "chunk_size"
+
+
+@pytest.mark.parametrize(
+    ("settings", "effect"),
+    [
+        ({}, True),
+        ({"chunk_size": "8"}, True),
+        ({"batch_invariant": True}, True),
+        ({"chunk_tiers": "1:8,4:2"}, True),
+        ({"chunk_size": "7"}, False),
+        ({"chunk_size": "2"}, False),
+        ({"chunk_tiers": "1:7,4:2"}, False),
+    ],
+)
+def test_chunks_reach_ahead_where_they_are_as_large_as_blocks(settings: dict[str, Any], effect: bool) -> None:
+    with_blocks(EngineSettings(**settings), 8)
+    asked_ahead = EngineSettings(ahead=True, **settings)
+    if effect:
+        assert with_blocks(asked_ahead, 8).ahead
+        return
+    with pytest.raises(InvalidRequest, match=r"has no effect: chunks of 8 rows, .* to 8, or leave it away") as caught:
+        with_blocks(asked_ahead, 8)
+    assert caught.value.field == "ahead"
+
+
 def test_what_cannot_be_is_refused_before_any_work() -> None:
     with loaded(max_model_len=64) as engine:
         for request, field in [
@@ -247,6 +287,11 @@ def test_what_cannot_be_is_refused_before_any_work() -> None:
             (asked([1], chunk_size=9), "chunk_size"),
             (asked([1], confidence_threshold=2.0), "confidence_threshold"),
             (asked([1], denoising_steps=9), "denoising_steps"),
+            (asked([1], entropy_bound=0.5), "entropy_bound"),
+            (asked([1], entropy_bound=0.5, unmasking_strategy="sequential"), "entropy_bound"),
+            (asked([1], denoising_steps=2, unmasking_strategy="entropy_bounded"), "denoising_steps"),
+            (asked([1], confidence_threshold=0.5, unmasking_strategy="sequential"), "confidence_threshold"),
+            (asked([1, True]), "prompt"),
         ]:
             with pytest.raises(InvalidRequest) as caught:
                 engine.writer.generate(request)

@@ -39,7 +39,9 @@ def prompts(engine: Engine, lengths: Sequence[int], seed: int = 5) -> list[list[
 
 
 def asked(prompt: Sequence[int], **how: Any) -> GenerationRequest:
-    return GenerationRequest(tuple(prompt), **{"max_tokens": N_TOKENS, "confidence_threshold": SURE} | how)
+    dynamic = how.get("unmasking_strategy", "low_confidence_dynamic") == "low_confidence_dynamic"
+    usual = {"max_tokens": N_TOKENS} | ({"confidence_threshold": SURE} if dynamic else {})
+    return GenerationRequest(tuple(prompt), **usual | how)
 
 
 def wanted(

@@ -240,6 +240,15 @@ def test_how_ids_are_drawn_reaches_the_writer(server: LiveServer, text: StubWrit
 
 
 @routes
+@pytest.mark.parametrize("wrong", [len(IDS), -1, 1 << 40])
+def test_an_end_of_a_reply_is_an_id_of_the_model(server: LiveServer, text: StubWriter, path: str, wrong: int) -> None:
+    error = error_of(ask(server, path, stop_token_ids=[3, wrong]))
+    assert error["param"] == "stop_token_ids"
+    assert f"ids run from 0 to {len(IDS) - 1}; {wrong} is none" in error["message"]
+    assert not text.received
+
+
+@routes
 def test_without_a_usage_there_is_no_event_for_it(server: LiveServer, path: str) -> None:
     parts = events(ask(server, path, stream=True))
     assert all(part["choices"] and "usage" not in part for part in parts)

@@ -321,7 +321,7 @@ def test_at_temperature_0_each_step_draws_the_likeliest() -> None:
     """Rows that are sure hold it; how sure they are, and the others' noise, is as ever."""
     sure = replace(SETTINGS, entropy_bound=1e9)
     noise = Noise.of(8, np.array(PROMPT, np.int32))
-    pieces, trees = written(settings=sure, temperature=0, seed=8, max_tokens=8)
+    _, trees = written(settings=sure, temperature=0, seed=8, max_tokens=8)
     np.testing.assert_array_equal(trees[0].tokens[-WIDTH:], noise.ids(0, 0, WIDTH, VOCAB_SIZE))
     for i, tree in enumerate(trees[1:]):
         np.testing.assert_array_equal(tree.tokens[-WIDTH:], logits_of(i).argmax(1))

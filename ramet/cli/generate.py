@@ -42,8 +42,8 @@ def command(prompt: str, as_json: bool, **given: Any) -> None:
     """Write the reply to a PROMPT, or to what stdin holds if it is "-", through the model's chat template.
 
     The text comes as it is written: canvas by canvas, a part of a block at a time, or token by token, as the model
-    writes. Temperature, --top-p and --top-k are for models without canvases. The last line, on stderr, tells what
-    the reply took.
+    writes. --top-p and --top-k are for models without canvases; those with them take a --temperature of 0 or 1. The
+    last line, on stderr, tells what the reply took.
     """
     from ramet.server.openai.answer import TextUsage
     from ramet.server.openai.request import ChatRequest

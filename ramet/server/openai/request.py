@@ -194,7 +194,7 @@ class TextRequest(BaseModel):
                 kept[name] = value
             elif (fault := _fault(name, value, cls.model_fields)) is not None:
                 raise located((name,), *fault)
-        check_value(kept)
+        check_value(data)
         return kept
 
     @model_validator(mode="after")
