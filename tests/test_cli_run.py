@@ -150,6 +150,9 @@ def test_a_bad_row_becomes_an_error_row(cli_engine: CliEngine, tmp_path: Path, o
         "[1]": (None, "a JSON object", "invalid_request"),
         request(0, questions={}): ("questions", "at least 1", "invalid_request"),
         request(1, x_debias=0): ("x_debias", "greater", "invalid_request"),
+        request(1, images=["a"]): ("images", "holds media", "invalid_request"),
+        request(1, samples=2): ("samples", "did you mean x_samples?", "invalid_request"),
+        '{"prompt": "a", "images": ["a"]}': ("images", "holds media", "invalid_request"),
         request(2, state="x" * 2_000_000): ("state", "tokens", "max_tokens_exceeded"),
         '{"state": NaN}': (None, "NaN", "malformed_body"),
     }
