@@ -296,10 +296,14 @@ def _walk(lengths: Sequence[int], parents: Sequence[int]) -> tuple[list[int], li
 
 
 def _joined(ids: Sequence[Sequence[int] | IntArray]) -> IntArray:
-    """Lists or arrays, end to end."""
-    if all(isinstance(each, list) for each in ids):
-        return np.array(list(chain.from_iterable(ids)), np.int32)
-    return _concatenate([np.asarray(each, np.int32) for each in ids])
+    """Lists or arrays, end to end. Raises InvalidRequest for an id that 32 bits do not hold."""
+    try:
+        if all(isinstance(each, list) for each in ids):
+            return np.array(list(chain.from_iterable(ids)), np.int32)
+        return _concatenate([np.asarray(each, np.int32) for each in ids])
+    except OverflowError:
+        wide = next(i for i in chain.from_iterable(ids) if not -(1 << 31) <= i < 1 << 31)
+        raise InvalidRequest(f"ids are numbers of 32 bits; {wide} is none", field="tokens") from None
 
 
 def _concatenate(arrays: Iterable[IntArray]) -> IntArray:

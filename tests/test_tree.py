@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -82,3 +84,11 @@ def test_merged_trees_read_what_each_reads_alone(seed: int) -> None:
         return found
 
     assert reads(merged) == [read for tree in trees for read in reads(tree)]
+
+
+@pytest.mark.parametrize("tokens", [[3, 1 << 40], (-(1 << 40),), (1 << 31,)])
+def test_an_id_that_32_bits_do_not_hold_is_named(tokens: Sequence[int]) -> None:
+    with pytest.raises(InvalidRequest, match=f"^tokens: ids are numbers of 32 bits; {tokens[-1]} is none"):
+        Tree.of([Segment(tokens)])
+    with pytest.raises(InvalidRequest, match="is none"):
+        Tree.of([Segment([1], reads=[Read(tokens)])])

@@ -421,7 +421,8 @@ class Engine:
         shape = self.shape
         for name, ids in (("tokens", tree.tokens), ("reads.columns", tree.columns)):
             if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= shape.vocab_size):
-                raise InvalidRequest(f"ids run from 0 to {shape.vocab_size - 1}", field=name)
+                wrong = int(ids[(ids < 0) | (ids >= shape.vocab_size)][0])
+                raise InvalidRequest(f"ids run from 0 to {shape.vocab_size - 1}; {wrong} is none", field=name)
         above = tree.blocks != WHOLE  # a canvas may end behind the last position: see `_in_two_steps`
         longest = int((tree.origins + tree.lengths)[above].max(initial=0))
         if longest > self._max_length:
