@@ -1,13 +1,8 @@
-"""The server as a whole: settings, keys, and how it stops."""
+"""The server as a whole: settings and keys."""
 
 from __future__ import annotations
 
 import gc
-import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,31 +14,18 @@ from pydantic import SecretStr, ValidationError
 from stub_engine import StubEngine
 
 from ramet.server.app import serve as serve_until_stopped
+from ramet.server.authentication import read_keys
 from ramet.server.settings import ServerSettings
 
 BODY = {"state": "x", "questions": {"q": {"type": "noul", "instructions": "Is it late?"}}}
 GUARDED = [("POST", "/v1/systemone"), ("GET", "/v1/models"), ("GET", "/v1/models/stub"), ("GET", "/metrics")]
-SLOW_SERVER = """
-import sys
-from stub_engine import StubEngine
-from ramet.server import ServerSettings, serve
-
-class Telling(StubEngine):
-    async def decide_async(self, request):
-        print("deciding", flush=True)
-        return await super().decide_async(request)
-
-serve(Telling(delay_s=0.5), ServerSettings(port=0))
-"""
-
-
 def test_settings_are_safe_by_default() -> None:
     settings = ServerSettings()
-    assert (settings.host, settings.port, settings.api_key) == ("127.0.0.1", 8000, None)
+    assert (settings.host, settings.port, settings.api_key) == ("127.0.0.1", 8000, ())
     assert settings.aliases == {"jev-latest": None}
 
 
-@pytest.mark.parametrize("wrong", [{"hosts": "x"}, {"port": 70000}, {"max_body_bytes": 0}, {"api_key": ""}])
+@pytest.mark.parametrize("wrong", [{"hosts": "x"}, {"port": 70000}, {"max_body_bytes": 0}, {"api_key": ""}, {"api_key": ("a", "")}, {"api_key": " a"}, {"api_key": "a\n"}, {"api_key": "a\x00b"}])
 def test_settings_refuse_what_they_do_not_know(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         ServerSettings(**wrong)
@@ -71,6 +53,33 @@ def test_a_key_guards(serve: Serve, method: str, path: str) -> None:
     assert status("bearer kéy".encode()) == 200
 
 
+def test_each_of_several_keys_will_do(serve: Serve) -> None:
+    url = serve(StubEngine(), ServerSettings(api_key=("one", "two"))).url + "/v1/models"
+
+    def status(key: str) -> int:
+        return httpx2.get(url, headers={"authorization": f"Bearer {key}"}).status_code
+
+    assert [status(key) for key in ("one", "two", "onetwo", "tw")] == [200, 200, 401, 401]
+
+
+def test_keys_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# of the team\n\n  one  \r\ntwo # not a comment\n", encoding="utf-8")
+    assert read_keys(file) == ["one", "two # not a comment"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "cannot be read: No such file"), (b"", "has no key"), (b"# one\n", "has no key"), (b"\xff", "UTF-8")],
+)
+def test_a_file_without_a_key_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
+    file = tmp_path / "keys"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read_keys(file)
+
+
 def test_a_wrong_key_comes_before_a_wrong_body(serve: Serve) -> None:
     engine = StubEngine()
     url = serve(engine, ServerSettings(api_key=SecretStr("key"))).url + "/v1/systemone"
@@ -84,43 +93,9 @@ def test_without_a_key_any_header_will_do(serve: Serve) -> None:
         assert httpx2.post(url, json=BODY, headers=headers).status_code == 200
 
 
-@pytest.fixture
-def slow_server() -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`serve` in a process of its own, and its address."""
-    here = Path(__file__).parent
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOW_SERVER],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=here.parent,
-        env={"PYTHONPATH": f"{here.parent}:{here}"},
-    )
-    assert process.stderr is not None
-    try:
-        line = next(line for line in process.stderr if "running on" in line)
-        yield process, line.split("running on ")[1].split()[0]
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def test_a_running_request_is_answered_at_shutdown(slow_server: tuple[subprocess.Popen[str], str]) -> None:
-    process, url = slow_server
-    replies: list[httpx2.Response] = []
-    client = threading.Thread(target=lambda: replies.append(httpx2.post(f"{url}/v1/systemone", json=BODY, timeout=30)))
-    client.start()
-    assert process.stdout is not None
-    assert process.stdout.readline() == "deciding\n"
-    process.send_signal(signal.SIGTERM)
-    client.join(30)
-    assert [reply.status_code for reply in replies] == [200]
-    assert process.wait(30) in (0, -signal.SIGTERM)
-
-
 def test_collections_pass_over_what_was_loaded_while_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, left = StubEngine(), []
-    monkeypatch.setattr(uvicorn.Server, "run", lambda server: left.append(any(it is engine for it in gc.get_objects())))
-    serve_until_stopped(engine)
+    monkeypatch.setattr(uvicorn.Server, "run", lambda server, sockets: left.append(any(it is engine for it in gc.get_objects())))
+    serve_until_stopped(engine, ServerSettings(port=0))
     assert left == [False]
     assert any(it is engine for it in gc.get_objects())

@@ -76,8 +76,19 @@ def _check_url_options(ctx: click.Context, url: str | None, given: Mapping[str, 
         idle = [name for name in options.ENGINE_SETTINGS if given[name] is not None]
         if idle:
             raise click.UsageError(f"{options.flag_of(idle[0])} is the server's to say: it has no effect with --url")
+        _check_key(given["api_key"])
     elif options.is_given(ctx, "api_key"):
         raise click.UsageError("--api-key has no effect without --url")
+
+
+def _check_key(key: str | None) -> None:
+    from ramet.server.authentication import check_key
+
+    try:
+        if key is not None:
+            check_key(key)
+    except ValueError as error:
+        raise click.UsageError(f"--api-key, or RAMET_API_KEY: {error}") from error
 
 
 def _tell_ignored(data: Mapping[str, Any]) -> None:

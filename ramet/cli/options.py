@@ -7,9 +7,22 @@ from typing import Any, TypeVar
 
 import click
 
+from ramet.cli.tokens import TOKENS, TOKENS_OR_AUTO, none_if_auto
+
 DEFAULT_MODEL = "smollm2"
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_PEERS_DTYPES = {"half": "auto", "float16": "auto", "float": "float32"}  # as vLLM says it
+
+
+def _dtype(_ctx: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    ours = _PEERS_DTYPES.get(value or "", value)
+    if ours != value:
+        meaning = ": 16 bits are bfloat16, where the device multiplies it itself" if ours == "auto" else ""
+        click.echo(f"--dtype {value}: means {ours} here{meaning}", err=True)
+    return ours
+
 
 # The fields of EngineSettings. An option that is not given is not passed on; a test holds the defaults that are told
 # here against the real ones, which cannot be asked for without importing torch.
@@ -17,12 +30,13 @@ ENGINE_OPTIONS = (
     click.option("--device", help="cpu, cuda, cuda:1 ...  [default: auto]"),
     click.option(
         "--dtype",
-        type=click.Choice(["auto", "bfloat16", "float32"]),
+        type=click.Choice(["auto", "bfloat16", "float32", *_PEERS_DTYPES]),
+        callback=_dtype,
         help="Of weights and arithmetic; auto takes bfloat16 where the device multiplies it itself.  [default: auto]",
     ),
     click.option(
         "--max-round-tokens",
-        type=click.IntRange(min=1),
+        type=TOKENS,
         help="Most tokens in one pass.  [default: 4096 on a CPU, 16384 on a GPU]",
     ),
     click.option(
@@ -65,7 +79,9 @@ ENGINE_OPTIONS = (
     ),
     click.option(
         "--max-model-len",
-        type=click.IntRange(min=1),
+        type=TOKENS_OR_AUTO,
+        callback=none_if_auto,
+        metavar="N|auto",
         help="Most tokens of a prompt with its reply.  [default: the model's positions]",
     ),
     click.option(
@@ -142,7 +158,11 @@ ENGINE_OPTIONS = (
         help="Directory of what passes were measured to take, for --chunk-size auto.  "
         "[default: in the user's cache directory]",
     ),
-    click.option("--threads", type=click.IntRange(min=1), help="Threads of a pass on the CPU.  [default: torch's]"),
+    click.option(
+        "--threads",
+        type=click.IntRange(min=1),
+        help="Threads of a pass on the CPU.  [default: a core each, as far as a container's quota goes]",
+    ),
     click.option(
         "--op",
         "ops",

@@ -1,46 +1,93 @@
-"""Names of options that mean the same here, of vLLM and LMDeploy, so that their serve lines work."""
+"""Options of vLLM, SGLang and LMDeploy, so that their serve lines work: names of what is an option here too, and
+others, which `peer_values` has."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
 
 from ramet.cli import options
+from ramet.cli.peer_values import PEERS, notes
+from ramet.cli.tokens import TOKENS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Their name of an option -> ours
 SAME = {
     "max_num_seqs": "max_round_requests",
+    "max_running_requests": "max_round_requests",
     "max_num_batched_tokens": "max_round_tokens",
+    "context_length": "max_model_len",
     "enable_prefix_caching": "prefix_caching",
-    "served_model_name": "name",
     "dllm_block_length": "block_size",
     "dllm_unmasking_strategy": "unmasking_strategy",
     "dllm_denoising_steps": "denoising_steps",
     "dllm_confidence_threshold": "confidence_threshold",
 }
+OPPOSITE = {"disable_radix_cache": "prefix_caching", "disable_uvicorn_access_log": "access_log"}
 DIFFUSION = {"canvas_length": int, "max_denoising_steps": int, "single_pass_reads": bool}  # in --diffusion-config
+_OTHERS = ("served_model_name", "model_path", "diffusion_config")
+
+
+class PeerCommand(click.Command):
+    """A command whose options may be written as vLLM's parser has them: with underscores, and --served-model-name with
+    several values."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, list(_spread([_dashed(each) for each in args])))
 
 
 def peer_options(command: F) -> F:
     """The options, each of which `ours` takes away again."""
-    for option in reversed(_OPTIONS):
+    for option in reversed([*_OPTIONS, *(peer.option() for peer in PEERS)]):
         command = option(command)
     return command
 
 
-def ours(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given, under our names alone. Raises click.UsageError where one thing is told twice and otherwise."""
-    found = {name: value for name, value in given.items() if name not in SAME and name != "diffusion_config"}
+def ours(given: Mapping[str, Any], model: str | None) -> dict[str, Any]:
+    """What was given, under our names alone; `model` is the one that was named, if any. Tells what else does here.
+
+    Raises click.UsageError where one thing is told twice and otherwise, and for what cannot be had here.
+    """
+    for line in notes(given):
+        click.echo(line, err=True)
+    taken = {*SAME, *OPPOSITE, *_OTHERS, *(peer.name for peer in PEERS)}
+    found = {name: value for name, value in given.items() if name not in taken} | {"model": model}
     for theirs, name in SAME.items():
         _put(found, name, given[theirs], _flag(theirs), options.flag_of(name))
+    for theirs, name in OPPOSITE.items():
+        _put(found, name, False if given[theirs] else None, _flag(theirs), options.flag_of(name))
     for name, value in (given["diffusion_config"] or {}).items():
         _put(found, name, value, "--diffusion-config", options.flag_of(name))
+    _put(found, "model", given["model_path"], "--model-path", "the model")
+    _put_names(found, given["served_model_name"])
     return found
+
+
+def _put_names(found: dict[str, Any], names: Sequence[str]) -> None:
+    """The first is what answers call the model, the others are aliases."""
+    for name in names[:1]:
+        _put(found, "name", name, "--served-model-name", "--name")
+    found["aliases"] = (*found["aliases"], *(name for name in dict.fromkeys(names) if name not in names[:1]))
+
+
+def _dashed(word: str) -> str:
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value if name.startswith("--") else word
+
+
+def _spread(words: Sequence[str]) -> Iterator[str]:
+    """With the option's name before each of its values; they end where the next option begins."""
+    inside = False
+    for word in words:
+        if word.startswith("-"):
+            inside = word == "--served-model-name"
+            if inside:
+                continue
+        yield from ("--served-model-name", word) if inside else (word,)
 
 
 def _put(found: dict[str, Any], name: str, value: Any, theirs: str, ours: str) -> None:
@@ -74,9 +121,19 @@ def _diffusion_config(_ctx: click.Context, _option: click.Parameter, text: str |
 
 
 _OPTIONS = (
-    click.option("--served-model-name", metavar="TEXT", help="vLLM's name of --name."),
+    click.option(
+        "--served-model-name",
+        multiple=True,
+        metavar="NAME...",
+        help="vLLM's name of --name; further ones are each an --alias.",
+    ),
+    click.option("--model-path", hidden=True),
     click.option("--max-num-seqs", type=click.IntRange(min=1), help="vLLM's name of --max-round-requests."),
-    click.option("--max-num-batched-tokens", type=click.IntRange(min=1), help="vLLM's name of --max-round-tokens."),
+    click.option("--max-running-requests", type=click.IntRange(min=1), hidden=True),
+    click.option("--max-num-batched-tokens", type=TOKENS, help="vLLM's name of --max-round-tokens."),
+    click.option("--context-length", type=TOKENS, hidden=True),
+    click.option("--disable-radix-cache", is_flag=True, hidden=True),
+    click.option("--disable-uvicorn-access-log", is_flag=True, hidden=True),
     click.option(
         "--enable-prefix-caching/--no-enable-prefix-caching", default=None, help="vLLM's name of --prefix-caching."
     ),

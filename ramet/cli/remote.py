@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import ipaddress
+import json
+import os
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass_environment
 
 from ramet.errors import EngineFault, InvalidRequest
 
@@ -25,16 +32,67 @@ def ask(url: str, api_key: str | None, body: Mapping[str, Any]) -> dict[str, Any
     """The server's answer. A status of 4xx is an InvalidRequest, all else that goes wrong an EngineFault."""
     import httpx2
 
-    headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+    url, headers = endpoint(url), {} if api_key is None else {"authorization": f"Bearer {api_key}"}
     try:
-        response = httpx2.post(endpoint(url), json=body, headers=headers, timeout=TIMEOUT_S)
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise EngineFault(f"{endpoint(url)}: {error}") from error
+        proxy = proxy_for(url)
+    except ValueError as error:
+        raise InvalidRequest(f"{url} is no address: {error}") from error
+    way = "" if proxy is None else f" (by the proxy {proxy}; NO_PROXY names hosts that are asked without one)"
+    try:
+        transport = httpx2.HTTPTransport(proxy=None if proxy is None else proxy.url)
+        with httpx2.Client(transport=transport, timeout=TIMEOUT_S) as client:
+            response = client.post(url, json=body, headers=headers)
+    except ImportError as error:
+        raise EngineFault(f"{url}: a SOCKS proxy needs one more package, pip install socksio{way}") from error
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:  # the last of a proxy that is none
+        raise EngineFault(f"{url}: {error or type(error).__name__}{way}") from error
     if response.is_client_error:
-        raise InvalidRequest(f"{endpoint(url)} answered {response.status_code}: {response.text}")
+        raise InvalidRequest(f"{url} answered {response.status_code}: {response.text}{way}")
     if not response.is_success:
-        raise EngineFault(f"{endpoint(url)} answered {response.status_code}: {response.text}")
-    answer = response.json()
+        raise EngineFault(f"{url} answered {response.status_code}: {response.text}{way}")
+    answer = _json(response.content)
     if not (isinstance(answer, dict) and {"model", "answers", "usage"} <= answer.keys()):
-        raise EngineFault(f"{endpoint(url)} answered with no decision: {response.text}")
+        raise EngineFault(f"{url} answered with no decision: {response.text}{way}")
     return answer
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A proxy, and the variable of the environment that names it. Its text leaves a password out."""
+
+    url: str
+    variable: str
+
+    def __str__(self) -> str:
+        scheme, _, rest = self.url.partition("://")
+        return f"{scheme}://{rest.rpartition('@')[2]} of {self.variable}"
+
+
+def proxy_for(url: str) -> Proxy | None:
+    """The proxy on the way to an address, as the environment has it; none on the way to this machine itself."""
+    parts = urlsplit(url)
+    if is_here(parts.hostname or ""):
+        return None
+    proxies = getproxies_environment()
+    scheme = parts.scheme if proxies.get(parts.scheme) else "all"
+    found = proxies.get(scheme)
+    if not found or proxy_bypass_environment(parts.netloc.rpartition("@")[2], proxies):
+        return None
+    names = (f"{scheme}_proxy", f"{scheme}_proxy".upper())
+    variable = next((name for name in names if os.environ.get(name)), names[1])
+    return Proxy(found if "://" in found else f"http://{found}", variable)
+
+
+def is_here(host: str) -> bool:
+    """Whether a host's name or number is this machine's own."""
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        return address.is_loopback or address.is_unspecified
+    return host == "localhost" or host.endswith(".localhost")
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None

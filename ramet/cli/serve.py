@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,13 +19,14 @@ if TYPE_CHECKING:
 
 # Options of ServerSettings' fields of the same names; its defaults hold where nothing is given.
 SETTINGS = (
-    "host", "port", "api_key", "release_date", "max_body_bytes", "body_timeout_s", "max_logprobs", "drain_s",
+    "host", "port", "release_date", "max_body_bytes", "body_timeout_s", "max_logprobs", "drain_s", "access_log",
 )  # fmt: skip
+ENVIRONMENT = "RAMET_API_KEY"
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
-@click.command("serve")
+@click.command("serve", cls=peer_names.PeerCommand)
 @click.argument("source", metavar="[MODEL]", required=False)
 @options.model_option
 @options.engine_options
@@ -32,7 +36,15 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one.  [default: 8000]")
 @click.option(
-    "--api-key", envvar="RAMET_API_KEY", show_envvar=True, help="Key that clients must send.  [default: none]"
+    "--api-key",
+    multiple=True,
+    help="Key that clients must send. May be repeated: each will do.  [env var: RAMET_API_KEY]  [default: none]",
+)
+@click.option(
+    "--api-key-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File with further such keys, one a line; lines that begin with # are none. No list of processes shows them.",
 )
 @click.option(
     "--alias",
@@ -46,50 +58,83 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 @click.option(
     "--max-logprobs", type=click.IntRange(min=-1), help="Most log-probabilities a position of text.  [default: 20]"
 )
-@click.option("--drain-s", type=click.IntRange(min=0), help="Seconds that running requests get at shutdown.")
+@click.option(
+    "--drain-s",
+    type=click.IntRange(min=0),
+    help="Seconds that running requests get at shutdown, before they get a 503.  [default: 30]",
+)
 @click.option("--release-date", metavar="YYYY-MM-DD", help="Date that /v1/models reports.")
-@click.option("--access-log/--no-access-log", default=True, show_default=True, help="Log a line a request.")
+@click.option(
+    "--access-log/--no-access-log",
+    default=None,
+    help="Log a line a request, but for those of probes.  [default: access-log]",
+)
 @click.pass_context
-def command(
-    ctx: click.Context, /, source: str | None, aliases: tuple[str, ...], access_log: bool, **given: Any
-) -> None:
+def command(ctx: click.Context, /, source: str | None, **given: Any) -> None:
     """Serve a model over HTTP: POST /v1/systemone, /v1/chat/completions, /v1/completions, GET /v1/models, /health.
 
-    The model is an argument or --model. Stops at SIGINT or SIGTERM, when the running requests are done.
+    The model is an argument or --model. The address is taken first, and answers 503 until the model is loaded.
+
+    SIGTERM and SIGINT end the server: running requests get --drain-s seconds, kept states go to --disk-cache, and the
+    exit status is 0. A second signal ends it at once.
+
+    Serve lines of vLLM and SGLang are taken where what they say can be had: docs/serve-lines.md lists their options.
     """
-    given = peer_names.ours(given)
-    if source is not None:
-        if options.is_given(ctx, "model") and given["model"] != source:
-            raise click.UsageError(f"the model is {source} and --model says {given['model']}")
-        given["model"] = source
-    settings = _settings(given, aliases, access_log)
-    click.echo(f"loading {given['model']} ...", err=True)
+    from ramet import server
+
+    model = source
+    if options.is_given(ctx, "model") and source not in (None, given["model"]):
+        raise click.UsageError(f"the model is {source} and --model says {given['model']}")
+    if source is None and options.is_given(ctx, "model"):
+        model = given["model"]
+    given = peer_names.ours(given, model)
+    source = given["model"] or options.DEFAULT_MODEL
+    settings = _settings(given)
     names = (*options.ENGINE_SETTINGS, "method", "name")
-    with cli.load_engine(given["model"], **options.given(given, names)) as engine:
-        _check_aliases(engine, settings)
-        engine.measure()
-        for line in _announcement(engine, settings):
+    with server.Signals() as signals, server.Listener.open(settings) as listener, ExitStack() as stack:
+        click.echo(f"loading {source} ... ({listener.url} answers 503 until it is loaded)", err=True)
+        with server.Loading(listener, given["name"] or source):
+            engine = stack.enter_context(cli.load_engine(source, **options.given(given, names)))
+            _check_aliases(engine, settings)
+            engine.measure()
+        for line in _announcement(engine, settings, listener.url):
             click.echo(line, err=True)
-        from ramet import server
-
-        server.serve(engine, settings)
+        server.serve(engine, settings, listener, signals)
 
 
-def _settings(given: Mapping[str, Any], aliases: tuple[str, ...], access_log: bool) -> ServerSettings:
+def _settings(given: Mapping[str, Any]) -> ServerSettings:
     """Checked before the model is loaded. Raises click.UsageError naming the setting."""
     from pydantic import ValidationError
 
     from ramet.server import ServerSettings
     from ramet.server.settings import DEFAULT_ALIASES
 
-    values = options.given(given, SETTINGS) | {"access_log": access_log}
-    values["aliases"] = {**DEFAULT_ALIASES, **_aliases(aliases)}
+    values = options.given(given, SETTINGS) | {"api_key": _keys(given["api_key"], given["api_key_file"])}
+    values["aliases"] = {**DEFAULT_ALIASES, **_aliases(given["aliases"])}
     try:
         return ServerSettings(**values)
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]).replace("_", "-")
         raise click.UsageError(f"--{name}: {first['msg']}") from error
+
+
+def _keys(given: tuple[str, ...], file: Path | None) -> tuple[str, ...]:
+    """Of the option, or else of the environment, and of the file. Raises click.UsageError for one that guards nothing,
+    so that a variable that was set to nothing does not open the server."""
+    from ramet.server.authentication import check_key, read_keys
+
+    where, keys = "--api-key", given
+    try:
+        if not given and ENVIRONMENT in os.environ:
+            where, keys = ENVIRONMENT, (os.environ[ENVIRONMENT],)
+        for key in keys:
+            check_key(key)
+        where = "--api-key-file"
+        return (*keys, *(read_keys(file) if file is not None else ()))
+    except ValueError as error:
+        remedy = ": give it a key, or unset it" if where == ENVIRONMENT else ""
+        raise click.UsageError(f"{where}: {error}{remedy}") from error
 
 
 def _aliases(texts: tuple[str, ...]) -> dict[str, str | None]:
@@ -111,14 +156,12 @@ def _check_aliases(engine: Engine, settings: ServerSettings) -> None:
         raise click.UsageError(f"--alias: {error}") from error
 
 
-def _announcement(engine: Engine, settings: ServerSettings) -> Iterator[str]:
+def _announcement(engine: Engine, settings: ServerSettings, url: str) -> Iterator[str]:
     """What was resolved, the names and the address."""
     chosen = engine.describe()
     width = max(map(len, chosen), default=0)
     for name, value in chosen.items():
         yield f"  {name:<{width}}  {value}"
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    port = settings.port or "(a free port, told below)"
-    yield f"serving {', '.join([engine.name, *settings.aliases])} at http://{host}:{port}"
-    if settings.api_key is None and settings.host not in LOCAL:
+    yield f"serving {', '.join([engine.name, *settings.aliases])} at {url}"
+    if not settings.api_key and settings.host not in LOCAL:
         yield "no --api-key: whoever reaches this address can ask"

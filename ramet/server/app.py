@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import gc
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
-import uvicorn
 from fastapi import Depends, FastAPI
 from starlette.exceptions import HTTPException
 
 from ramet.errors import RametError
+from ramet.server.access_log import AccessLog, log_to_stderr
 from ramet.server.authentication import Authentication
-from ramet.server.connection import Connection
 from ramet.server.errors import render_http, render_raised
 from ramet.server.exchange import Exchange
+from ramet.server.head import Head
 from ramet.server.health import Health
+from ramet.server.listener import Listener
 from ramet.server.metrics import Metrics
 from ramet.server.models import Models
 from ramet.server.openai.chat import Chat
 from ramet.server.openai.completions import Completions
 from ramet.server.openapi import openapi_document
+from ramet.server.presence import Work
+from ramet.server.running import Server, uvicorn_config
 from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
+from ramet.server.signals import Signals
 from ramet.server.systemone import SystemOne
 from ramet.version import __version__
 
-KEEP_ALIVE_S = 75  # longer than clients keep an idle connection, so that none is closed under a request
+_LOG = logging.getLogger("ramet.server")
 
 
 def create_app(engine: Served, settings: ServerSettings | None = None) -> FastAPI:
@@ -47,31 +54,50 @@ def create_app(engine: Served, settings: ServerSettings | None = None) -> FastAP
     app.include_router(Health(engine).router())
     app.add_exception_handler(RametError, render_raised)
     app.add_exception_handler(HTTPException, render_http)
+    app.state.work = Work()
     app.add_middleware(Exchange, metrics=metrics)
+    app.add_middleware(Head)
+    if settings.access_log:
+        app.add_middleware(AccessLog)
     app.openapi = partial(openapi_document, app)  # type: ignore[method-assign]
     return app
 
 
-def server_config(engine: Served, settings: ServerSettings) -> uvicorn.Config:
-    """How uvicorn is to run the application."""
-    return uvicorn.Config(
-        create_app(engine, settings),
-        host=settings.host,
-        port=settings.port,
-        http=Connection,
-        access_log=settings.access_log,
-        server_header=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=settings.drain_s,
-    )
+def server_for(engine: Served, settings: ServerSettings) -> Server:
+    """The server of one engine, which runs on sockets that its caller opens: `server.run(sockets)`."""
+    app = create_app(engine, settings)
+    return Server(uvicorn_config(app, settings.drain_s), app.state.work, settings.drain_s)
 
 
-def serve(engine: Served, settings: ServerSettings | None = None) -> None:
-    """Serve until SIGINT or SIGTERM; running requests then get `drain_s` seconds to finish."""
-    server = uvicorn.Server(server_config(engine, settings or ServerSettings()))
+def serve(
+    engine: Served,
+    settings: ServerSettings | None = None,
+    listener: Listener | None = None,
+    signals: Signals | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM, and return; running requests get `drain_s` seconds to finish, and what still runs
+    then is answered with a 503. A second signal ends the process at once.
+
+    `listener` and `signals` are those of a caller that has opened them before the engine was made. Raises ListenError.
+    """
+    settings = settings or ServerSettings()
+    with ExitStack() as stack:
+        listener = listener or stack.enter_context(Listener.open(settings))
+        signals = signals or stack.enter_context(Signals())
+        server = server_for(engine, settings)
+        stack.enter_context(signals.calling(server.stop))
+        log_to_stderr()
+        _LOG.info("%s answers at %s", engine.name, listener.url)
+        with _frozen():
+            server.run(list(listener.sockets))
+
+
+@contextmanager
+def _frozen() -> Iterator[None]:
+    """What is loaded stays, and a collection that walked it all would stop every request for 0.2 s."""
     gc.collect()
-    gc.freeze()  # what is loaded stays, and a collection that walked it all would stop every request for 0.2 s
+    gc.freeze()
     try:
-        server.run()
+        yield
     finally:
         gc.unfreeze()

@@ -50,6 +50,10 @@ class UnsupportedBody(RequestError):
     """An encoding or a media type that the server does not read."""
 
 
+class Unavailable(RametError):
+    """The server loads its model still, or stops: the same request may be answered later, or elsewhere."""
+
+
 STATUSES: Mapping[type[RametError], tuple[int, str]] = {
     MalformedBody: (400, "malformed_body"),
     Unauthenticated: (401, "authentication_error"),
@@ -64,6 +68,7 @@ STATUSES: Mapping[type[RametError], tuple[int, str]] = {
     NotSupported: (501, "not_supported"),
     RametError: (500, "internal_error"),
     EngineFault: (503, "engine_fault"),
+    Unavailable: (503, "unavailable"),
 }
 NOT_FOUND = "no_such_address"  # differs from unknown_model: a client can tell a wrong address from a wrong name
 
@@ -137,6 +142,8 @@ def headers_of(error: RametError) -> dict[str, str]:
     if isinstance(error, Overloaded):
         wait = max(0.0, error.retry_after_s)
         return {"retry-after": str(max(1, math.ceil(wait))), "retry-after-ms": str(math.ceil(wait * 1000))}
+    if isinstance(error, Unavailable):
+        return {"retry-after": "1"}
     if isinstance(error, Unauthenticated):
         return {"www-authenticate": "Bearer"}
     if isinstance(error, UnsupportedBody):

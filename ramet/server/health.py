@@ -11,17 +11,23 @@ from ramet.server.served import Served
 from ramet.version import __version__
 
 
-class HealthReport(BaseModel):
-    """`fault` says what is wrong when `status` is not ok."""
+PATHS = ("/health", "/")  # the second for probes that know no path
 
-    status: Literal["ok", "broken"]
+
+class HealthReport(BaseModel):
+    """`fault` says what is wrong when `status` is broken."""
+
+    status: Literal["ok", "loading", "broken"]
     model: str
     version: str = __version__
     fault: str | None = None
 
 
 class Health:
-    """GET /health: 200 while the engine works, 503 once it is broken. Needs no key."""
+    """GET /health: 200 while the engine works, 503 once it is broken. Needs no key.
+
+    Probes that ask for / or with OPTIONS, as HAProxy's do, get the same.
+    """
 
     def __init__(self, engine: Served) -> None:
         self._engine = engine
@@ -33,8 +39,15 @@ class Health:
             self.report,
             methods=["GET"],
             summary="Is it working?",
-            responses={503: {"model": HealthReport, "description": "The engine is broken; `fault` says why"}},
+            responses={
+                503: {
+                    "model": HealthReport,
+                    "description": "The engine is broken, and `fault` says why; or the model is being loaded",
+                }
+            },
         )
+        router.add_api_route("/health", self.report, methods=["OPTIONS"], include_in_schema=False)
+        router.add_api_route("/", self.report, methods=["GET", "OPTIONS"], include_in_schema=False)
         return router
 
     async def report(self, response: Response) -> HealthReport:

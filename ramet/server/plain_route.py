@@ -14,6 +14,7 @@ from starlette.routing import request_response
 from ramet.errors import RametError
 from ramet.server.authentication import Authentication
 from ramet.server.errors import render
+from ramet.server.presence import Work
 
 
 class PlainRoute(APIRoute):
@@ -38,7 +39,8 @@ class PlainRoute(APIRoute):
         async def guarded(request: Request) -> Response:
             try:
                 await guard.check_request(request)
-                return await endpoint(request)
+                with Work.of(request.scope).running():
+                    return await endpoint(request)
             except RametError as error:
                 return render(error)
 

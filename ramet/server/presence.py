@@ -1,16 +1,60 @@
-"""Presence: whether the client that asked is still there."""
+"""Presence: whether the client that asked is still there, and whether the server still is."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from starlette.requests import Request
+from starlette.types import Scope
 
 from ramet.errors import Cancelled
+from ramet.server.errors import Unavailable
 
 T = TypeVar("T")
+
+
+class Work:
+    """What is done for clients, so that a server that stops can end it with an answer."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._ended = False
+
+    @classmethod
+    def of(cls, scope: Scope) -> Work:
+        """That of the application that a request came to."""
+        work = scope["app"].state.work
+        assert isinstance(work, Work)
+        return work
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """In the block a task works for a client. Raises Unavailable once the server waits no longer."""
+        task = asyncio.current_task()
+        assert task is not None
+        if self._ended:
+            raise Unavailable(_STOPPED)
+        self._tasks.add(task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._ended and task.uncancel() == 0:
+                raise Unavailable(_STOPPED) from None
+            raise
+        finally:
+            self._tasks.discard(task)
+
+    def end(self) -> None:
+        """Cancel what runs; whatever is begun from now on ends at once."""
+        self._ended = True
+        for task in self._tasks:
+            task.cancel()
+
+
+_STOPPED = "the server stops, and this was not done in the time that it waits (drain_s); ask again, there or elsewhere"
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+
+from ramet.server.authentication import check_key
 
 DEFAULT_ALIASES: Mapping[str, str | None] = {"jev-latest": None}  # what official clients ask for by default
 
 
 def _today() -> date:
     return datetime.now(UTC).date()
+
+
+def _as_keys(given: Any) -> Any:
+    """A key alone, several or none, each of which a client can send."""
+    if given is None:
+        return ()
+    keys = [given] if isinstance(given, str | SecretStr) else list(given)
+    for key in keys:
+        check_key(key.get_secret_value() if isinstance(key, SecretStr) else key)
+    return keys
 
 
 class ServerSettings(BaseModel):
@@ -21,8 +34,8 @@ class ServerSettings(BaseModel):
 
     host: str = Field(default="127.0.0.1", description="Address to listen on. Without a key, keep it local.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    api_key: SecretStr | None = Field(
-        default=None, min_length=1, description="Key that clients send as `Authorization: Bearer`; no check if None."
+    api_key: Annotated[tuple[SecretStr, ...], BeforeValidator(_as_keys)] = Field(
+        default=(), description="Key, or several, one of which clients send as `Authorization: Bearer`; no check if none."
     )
     aliases: Mapping[str, str | None] = Field(
         default_factory=lambda: dict(DEFAULT_ALIASES),
@@ -38,5 +51,5 @@ class ServerSettings(BaseModel):
     max_logprobs: int = Field(
         default=20, ge=-1, description="Most log-probabilities a position that text may be asked for; -1: any number."
     )
-    drain_s: int = Field(default=30, ge=0, description="Time that running requests get to finish at shutdown.")
-    access_log: bool = Field(default=True, description="Log a line a request.")
+    drain_s: int = Field(default=30, ge=0, description="Time that running requests get to finish at shutdown; then 503.")
+    access_log: bool = Field(default=True, description="Log a line a request, but for those of probes.")

@@ -10,11 +10,13 @@ from starlette.responses import Response
 
 from ramet.errors import InvalidRequest
 from ramet.request import Decision, DecisionRequest
+from ramet.server.access_log import note_tokens
 from ramet.server.asked import asked
 from ramet.server.authentication import Authentication
 from ramet.server.errors import ErrorBody, InvalidBody, render
 from ramet.server.metrics import Metrics
 from ramet.server.models import Models
+from ramet.server.openai.tally import Tally
 from ramet.server.plain_route import PlainRoute
 from ramet.server.presence import unless_gone
 from ramet.server.served import Served
@@ -84,6 +86,8 @@ class SystemOne:
         except InvalidRequest as error:
             return render(error, tuple(wanted.questions))
         self._metrics.count_answers(len(decision.answers), decision.usage)
+        usage = decision.usage
+        note_tokens(request, [Tally(usage.input_tokens, usage.x_cached_tokens, usage.output_tokens)])
         headers = {IGNORED_FIELDS: _header_of(ignored)} if ignored else None
         return Response(decision.model_dump_json(), headers=headers, media_type="application/json")
 

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ramet.errors import RametError
+from ramet.server.access_log import note_tokens
 from ramet.server.asked import asked
 from ramet.server.authentication import Authentication
 from ramet.server.metrics import Metrics
@@ -93,6 +94,7 @@ class TextRoute(ABC, Generic[R]):
         """Errors come with their status before anything is sent. Of a stream they are the last event, if it has begun.
         A client that goes away cancels its work."""
         writing = await asked(request, self._settings, self._begun)
+        note_tokens(request, writing.tallies)
         try:
             return await self._answered(request, writing)
         except RametError as error:

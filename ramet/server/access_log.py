@@ -1,0 +1,82 @@
+"""AccessLog: a line a request, in the log that all other lines go to."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Sequence
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ramet.server.health import PATHS
+from ramet.server.openai.tally import Tally
+
+FORMAT = "%(asctime)s %(levelname)s %(message)s"
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%S%z"
+POLLS = frozenset({*PATHS, "/metrics"})  # asked every few seconds, by probes
+ID_HEADERS = ("x-request-id", "x-typesafe-request-id")
+_LOG = logging.getLogger("ramet.server.access")
+
+
+def log_to_stderr() -> None:
+    """Have what is logged told on stderr with its time, the requests too, unless the program has said it otherwise."""
+    logging.basicConfig(format=FORMAT, datefmt=TIME_FORMAT, stream=sys.stderr)
+    logging.getLogger("ramet").setLevel(logging.INFO)
+
+
+def note_tokens(request: Request, tallies: Sequence[Tally]) -> None:
+    """What the line of this request is to count, as it stands when the answer has gone out."""
+    request.state.tallies = tallies
+
+
+class AccessLog:
+    """ASGI middleware, around all others.
+
+    A line has the client, the method and the path, the status (`cut` where the answer did not go out whole), the
+    seconds from the head to the answer's end, the tokens that went in, those of them that were not computed again and
+    those that came out, and the request's id. What probes ask for has none.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in POLLS:
+            await self._app(scope, receive, send)
+            return
+        status, request_id, is_whole, start = 0, "-", False, time.perf_counter()
+
+        async def watched(message: Message) -> None:
+            nonlocal status, request_id, is_whole
+            if message["type"] == "http.response.start":
+                headers = Headers(raw=message["headers"])
+                status = message["status"]
+                request_id = next((headers[name] for name in ID_HEADERS if name in headers), "-")
+            await send(message)
+            is_whole = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            ended = f"{status}" if is_whole else f"{status} cut"
+            seconds = time.perf_counter() - start
+            _LOG.info("%s %s in %.3f s%s id=%s", _asked(scope), ended, seconds, _tokens(scope), request_id)
+
+
+def _asked(scope: Scope) -> str:
+    """The client, the method and the path as it came, escapes and all: it can hold no second line. No query, which
+    may hold a secret."""
+    client = scope.get("client")
+    path = scope.get("raw_path", b"").decode("latin-1") or scope["path"]
+    return f"{client[0] if client else '-'} {scope['method']} {path}"
+
+
+def _tokens(scope: Scope) -> str:
+    tallies: Sequence[Tally] = scope.get("state", {}).get("tallies", ())
+    if not tallies:
+        return ""
+    n_in, n_cached, n_out = (sum(getattr(t, name) for t in tallies) for name in ("n_prompt", "n_cached", "n_tokens"))
+    return f" tokens={n_in} cached={n_cached} written={n_out}"

@@ -1,0 +1,69 @@
+"""Loading: what a client is told while the model is being loaded."""
+
+from __future__ import annotations
+
+import threading
+from typing import Self
+
+from starlette.responses import JSONResponse, Response
+from starlette.types import Message, Receive, Scope, Send
+
+from ramet.server import errors
+from ramet.server.errors import Unavailable
+from ramet.server.health import PATHS, HealthReport
+from ramet.server.listener import Listener
+from ramet.server.openai import errors as openai_errors
+from ramet.server.presence import Work
+from ramet.server.running import Server, uvicorn_config
+
+_ENDS_S = 1  # for the answers under way when the model is there
+
+
+class Loading:
+    """While its `with` block runs, a thread answers whoever asks at the listener's address with a 503.
+
+    A connection that nobody answers looks like a server that hangs, and one that is refused like a server that is
+    down. /health says `loading`. Connections that come when the block has ended wait for the server itself.
+    """
+
+    def __init__(self, listener: Listener, model: str) -> None:
+        self._server = Server(uvicorn_config(_Answers(model), _ENDS_S), Work(), _ENDS_S)
+        self._sockets = listener.copies()
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": self._sockets}, name="ramet-loading", daemon=True
+        )
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop()
+        self._thread.join()
+
+
+class _Answers:
+    """The ASGI application: one answer to all, in the form of the route that was asked."""
+
+    def __init__(self, model: str) -> None:
+        self._report = HealthReport(status="loading", model=model)
+        self._error = Unavailable(f"the model {model} is being loaded; ask again when /health answers 200")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await _read(receive)
+        response = self._response(scope["path"])
+        response.headers["connection"] = "close"  # the next request is for the server itself
+        await response(scope, receive, send)
+
+    def _response(self, path: str) -> Response:
+        if path in PATHS:
+            return JSONResponse(self._report.model_dump(), 503, errors.headers_of(self._error))
+        is_text = path.startswith(("/v1/chat/", "/v1/completions"))
+        return openai_errors.render(self._error) if is_text else errors.render(self._error)
+
+
+async def _read(receive: Receive) -> None:
+    """The body, for a client that is still sending would not read the answer."""
+    message: Message = {"more_body": True}
+    while message.get("more_body", False):
+        message = await receive()
