@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import signal
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from cli_engine import CliEngine
 from click.testing import CliRunner, Result
 
 from ramet import cli
+from ramet.cli.peer_values import PEERS, Peer
 from ramet.errors import CheckpointError
-from ramet.server import ServerSettings
+from ramet.server import Listener, ServerSettings, Signals
+from ramet.server.signals import HANDLED
 
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ServerSettings]]:
     """What `ramet.server.serve` was called with."""
     calls: list[tuple[Any, ServerSettings]] = []
-    monkeypatch.setattr("ramet.server.serve", lambda engine, settings: calls.append((engine, settings)))
+
+    def called(engine: Any, settings: ServerSettings, listener: Listener, signals: Signals) -> None:
+        calls.append((engine, settings))
+
+    def opened(settings: ServerSettings) -> Listener:
+        listener = open_listener(settings.model_copy(update={"port": 0, "host": "127.0.0.1"}))
+        monkeypatch.setattr(Listener, "url", f"http://{settings.host}:{settings.port}")
+        return listener
+
+    open_listener = Listener.open
+    monkeypatch.setattr("ramet.server.serve", called)
+    monkeypatch.setattr("ramet.server.Loading", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(Listener, "open", opened)  # of the settings' address, which others may have
     return calls
 
 
@@ -54,10 +72,9 @@ def test_options(cli_engine: CliEngine, served: list[Any]) -> None:
         "max_logprobs": 20,
         "access_log": False,
     }
-    assert settings.api_key.get_secret_value() == "k"
+    assert [key.get_secret_value() for key in settings.api_key] == ["k"]
     assert cli_engine.source == "dir"
     assert cli_engine.options == {"name": "big", "method": "letters", "ops": {"norm": "cpu"}}
-    assert "http://[::1]:(a free port, told below)" in result.stderr
 
 
 PAPER = (
@@ -83,7 +100,11 @@ def test_a_serve_line_of_vllm(cli_engine: CliEngine, served: list[Any]) -> None:
     [
         (("--max-num-seqs", "3"), ("--max-round-requests", "3"), "max_round_requests", 3),
         (("--max-num-batched-tokens", "99"), ("--max-round-tokens", "99"), "max_round_tokens", 99),
+        (("--max-running-requests", "3"), ("--max-round-requests", "3"), "max_round_requests", 3),
+        (("--context-length", "99"), ("--max-model-len", "99"), "max_model_len", 99),
+        (("--max_num_seqs=99",), ("--max-round-requests", "99"), "max_round_requests", 99),
         (("--served-model-name", "big"), ("--name", "big"), "name", "big"),
+        (("--disable-radix-cache",), ("--no-prefix-caching",), "prefix_caching", False),
         (("--no-enable-prefix-caching",), ("--no-prefix-caching",), "prefix_caching", False),
         (("-dc", '{"canvas_length": 8}'), ("--canvas-length", "8"), "canvas_length", 8),
         (("-dc", '{"max_denoising_steps": 8}'), ("--max-denoising-steps", "8"), "max_denoising_steps", 8),
@@ -128,17 +149,99 @@ def test_every_setting_of_the_server_has_its_option() -> None:
 
     options = {parameter.name for parameter in module.command.params}
     assert set(ServerSettings.model_fields) <= options
-    assert set(ServerSettings.model_fields) == {*module.SETTINGS, "aliases", "access_log"}
+    assert set(ServerSettings.model_fields) == {*module.SETTINGS, "aliases", "api_key"}
+
+
+def keys(settings: ServerSettings) -> list[str]:
+    return [key.get_secret_value() for key in settings.api_key]
 
 
 def test_the_key_from_the_environment(
     cli_engine: CliEngine, served: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RAMET_API_KEY", "secret")
+    monkeypatch.setenv("RAMET_API_KEY", "sec ret")
     result = serve("--host", "0.0.0.0")
-    assert served[0][1].api_key.get_secret_value() == "secret"
-    assert "secret" not in result.stderr
+    assert keys(served[0][1]) == ["sec ret"]
+    assert "sec ret" not in result.stderr
     assert "no --api-key" not in result.stderr
+    assert serve("--api-key", "other", "--api-key", "third").exit_code == 0
+    assert keys(served[1][1]) == ["other", "third"]
+
+
+def test_keys_of_a_file_are_further_ones(
+    cli_engine: CliEngine, served: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# ours\none\ntwo\n", encoding="utf-8")
+    monkeypatch.setenv("RAMET_API_KEY", "zero")
+    assert serve("--api-key-file", str(file)).exit_code == 0
+    assert keys(served[0][1]) == ["zero", "one", "two"]
+
+
+@pytest.mark.parametrize("value", ["", " ", "key\n"])
+def test_a_variable_that_guards_nothing_is_refused(
+    cli_engine: CliEngine, served: list[Any], monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("RAMET_API_KEY", value)
+    result = serve()
+    assert (result.exit_code, cli_engine.n_loads, served) == (2, 0, [])
+    assert "RAMET_API_KEY: the key " in result.stderr
+    assert "give it a key, or unset it" in result.stderr
+
+
+def test_a_file_without_keys_is_refused(cli_engine: CliEngine, served: list[Any], tmp_path: Path) -> None:
+    result = serve("--api-key-file", str(tmp_path / "none"))
+    assert (result.exit_code, cli_engine.n_loads, served) == (2, 0, [])
+    assert "cannot be read: No such file" in result.stderr
+
+
+def test_several_served_names(cli_engine: CliEngine, served: list[Any]) -> None:
+    assert serve("dir", "--served-model-name", "a", "b", "b", "c", "--port", "0", "--alias", "d").exit_code == 0
+    assert (cli_engine.source, cli_engine.options) == ("dir", {"name": "a"})
+    assert served[0][1].aliases == {"jev-latest": None, "d": None, "b": None, "c": None}
+    result = serve("--name", "x", "--served-model-name", "a", "b")
+    assert result.exit_code == 2
+    assert "two names of one thing" in result.stderr
+
+
+@pytest.mark.parametrize(("told", "meant"), [("half", None), ("float16", None), ("float", "float32")])
+def test_dtypes_as_vllm_says_them(cli_engine: CliEngine, served: list[Any], told: str, meant: str | None) -> None:
+    result = serve("--dtype", told)
+    assert cli_engine.options == {"dtype": meant or "auto"}
+    assert f"--dtype {told}: means {meant or 'auto'} here" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("told", "meant"), [("auto", None), ("-1", None), ("8k", 8000), ("8K", 8192), ("1.5k", 1500), ("77", 77)]
+)
+def test_lengths_as_vllm_says_them(cli_engine: CliEngine, served: list[Any], told: str, meant: int | None) -> None:
+    result = serve("--max-model-len", told)
+    assert cli_engine.options == ({} if meant is None else {"max_model_len": meant})
+    assert ("--max-model-len auto: " in result.stderr) == (meant is None)
+
+
+@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.flags[0])
+def test_options_of_peers(cli_engine: CliEngine, served: list[Any], peer: Peer) -> None:
+    """Each is taken with a note, or refused with a remedy, before a model is loaded; none is ignored."""
+    taken = ("x",) if peer.taken is None else peer.taken
+    for flag in peer.flags:
+        for words in [(flag,)] if peer.is_switch and peer.taken is None else [(flag, value) for value in taken]:
+            result = serve(*words)
+            assert (result.exit_code, cli_engine.options) == (0, {}), result.stderr
+            assert f": {peer.here}\n" in result.stderr
+        if peer.taken is not None:
+            cli_engine.n_loads = 0
+            result = serve(*((flag,) if peer.is_switch else (flag, "another")))
+            assert (result.exit_code, cli_engine.n_loads) == (2, 0)
+            assert result.stderr.endswith(f"is not taken: {peer.remedy}\n")
+            assert peer.flags[0] in result.stderr
+    if peer.is_switch:
+        assert serve(f"--no-{peer.flags[0][2:]}").exit_code == 0
+
+
+def test_what_is_the_same_number_is_taken(cli_engine: CliEngine, served: list[Any]) -> None:
+    assert serve("--cpu-offload-gb", "0.0", "-tp=1").exit_code == 0
+    assert serve("-tp", "2").exit_code == 2
 
 
 def test_an_open_address_without_a_key_is_told(cli_engine: CliEngine, served: list[Any]) -> None:
@@ -190,3 +293,60 @@ def test_a_model_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, served: 
     result = serve("-m", "nowhere")
     assert (result.exit_code, served) == (1, [])
     assert "Error: nowhere: no such directory" in result.stderr
+
+
+def test_a_taken_port_ends_the_start_before_the_model_is_loaded(cli_engine: CliEngine) -> None:
+    with Listener.open(ServerSettings(port=0)) as other:
+        where = f"127.0.0.1:{other.port}"
+        result = serve("--port", str(other.port))
+    assert (result.exit_code, cli_engine.n_loads) == (1, 0)
+    remedy = "stop what listens there, or give another --port (0 takes a free one)"
+    assert result.stderr == f"Error: {where} is taken: {remedy}\n"
+
+
+def test_what_a_client_is_told_while_the_model_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, cli_engine: CliEngine
+) -> None:
+    told: list[httpx2.Response] = []
+    addresses: list[str] = []
+
+    def load(source: str, **options: Any) -> CliEngine:
+        with httpx2.Client(base_url=addresses[0]) as client:
+            told.extend([client.get("/health"), client.head("/"), client.post("/v1/systemone", content=b"x" * 300_000)])
+            told.append(client.post("/v1/chat/completions", json={}))
+        return cli_engine.load(source, **options)
+
+    def served(engine: Any, settings: ServerSettings, listener: Listener, signals: Signals) -> None:
+        addresses.append(f"{engine.name} at {listener.url}")
+
+    def opened(settings: ServerSettings) -> Listener:
+        addresses.append((listener := open_listener(settings)).url)
+        return listener
+
+    open_listener = Listener.open
+    monkeypatch.setattr(Listener, "open", opened)
+    monkeypatch.setattr("ramet.cli.load_engine", load)
+    monkeypatch.setattr("ramet.server.serve", served)
+    result = serve("--port", "0", "--name", "ours")
+    assert result.exit_code == 0, result.stderr
+    assert [reply.status_code for reply in told] == [503] * 4
+    assert (told[0].json()["status"], told[0].json()["model"]) == ("loading", "ours")
+    assert told[2].json()["detail"]["error_type"] == "unavailable"
+    assert told[3].json()["error"]["code"] == "unavailable"
+    assert {reply.headers["retry-after"] for reply in told} == {"1"}
+    assert addresses[1] == f"stub at {addresses[0]}"  # the same port, which 0 chose, and it is told
+    assert f"({addresses[0]} answers 503 until it is loaded)" in result.stderr
+    assert f"serving stub, jev-latest at {addresses[0]}" in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_start(monkeypatch: pytest.MonkeyPatch, served: list[Any], number: int) -> None:
+    def load(source: str, **options: Any) -> None:
+        signal.raise_signal(number)
+
+    before = [signal.getsignal(each) for each in HANDLED]
+    monkeypatch.setattr("ramet.cli.load_engine", load)
+    result = serve()
+    assert (result.exit_code, served) == (0, [])
+    assert "Aborted" not in result.stderr
+    assert [signal.getsignal(each) for each in HANDLED] == before

@@ -19,13 +19,27 @@ from ramet.server.settings import ServerSettings
 
 BODY = {"state": "x", "questions": {"q": {"type": "noul", "instructions": "Is it late?"}}}
 GUARDED = [("POST", "/v1/systemone"), ("GET", "/v1/models"), ("GET", "/v1/models/stub"), ("GET", "/metrics")]
+
+
 def test_settings_are_safe_by_default() -> None:
     settings = ServerSettings()
     assert (settings.host, settings.port, settings.api_key) == ("127.0.0.1", 8000, ())
     assert settings.aliases == {"jev-latest": None}
 
 
-@pytest.mark.parametrize("wrong", [{"hosts": "x"}, {"port": 70000}, {"max_body_bytes": 0}, {"api_key": ""}, {"api_key": ("a", "")}, {"api_key": " a"}, {"api_key": "a\n"}, {"api_key": "a\x00b"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"hosts": "x"},
+        {"port": 70000},
+        {"max_body_bytes": 0},
+        {"api_key": ""},
+        {"api_key": ("a", "")},
+        {"api_key": " a"},
+        {"api_key": "a\n"},
+        {"api_key": "a\x00b"},
+    ],
+)
 def test_settings_refuse_what_they_do_not_know(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         ServerSettings(**wrong)
@@ -95,7 +109,9 @@ def test_without_a_key_any_header_will_do(serve: Serve) -> None:
 
 def test_collections_pass_over_what_was_loaded_while_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, left = StubEngine(), []
-    monkeypatch.setattr(uvicorn.Server, "run", lambda server, sockets: left.append(any(it is engine for it in gc.get_objects())))
+    monkeypatch.setattr(
+        uvicorn.Server, "run", lambda server, sockets: left.append(any(it is engine for it in gc.get_objects()))
+    )
     serve_until_stopped(engine, ServerSettings(port=0))
     assert left == [False]
     assert any(it is engine for it in gc.get_objects())

@@ -19,6 +19,7 @@ from conftest import Serve
 from stub_engine import StubEngine
 from stub_writer import StubWriter, written
 
+from ramet.generation import GenerationRequest, Piece
 from ramet.server.settings import ServerSettings
 
 BODY = {"state": "x", "questions": {"q": {"type": "noul", "instructions": "Is it late?"}}}
@@ -140,17 +141,24 @@ def test_past_the_limit_a_request_is_answered_with_a_503(serve: Serve, path: str
     assert engine.n_cancelled + engine.text.n_cancelled == 1
 
 
+class Stuck(StubWriter):
+    """Writes one piece, and waits."""
+
+    def _pieces(self, request: GenerationRequest) -> Iterator[Piece]:  # type: ignore[override]
+        for piece in super()._pieces(request):
+            yield piece
+            self.delay_s = LONG
+
+
 def test_past_the_limit_a_stream_ends_with_an_error(serve: Serve) -> None:
-    writer = StubWriter(reply=written("a river that is long"), width=2)
+    writer = Stuck(reply=written("a river that is long"), width=2)
     live = serve(StubEngine(text=writer), ServerSettings(drain_s=0))
     lines = []
     body = {"prompt": "a", "stream": True}
     with httpx2.stream("POST", live.url + "/v1/completions", json=body, timeout=LONG) as reply:
         for line in filter(None, reply.iter_lines()):
-            if not lines:
-                writer.delay_s = LONG
-                live.server.stop()
             lines.append(line)
+            live.server.stop()
     assert reply.status_code == 200
     first, last = (json.loads(lines[i].removeprefix("data: ")) for i in (0, -1))
     assert first["choices"]

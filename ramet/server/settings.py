@@ -35,7 +35,8 @@ class ServerSettings(BaseModel):
     host: str = Field(default="127.0.0.1", description="Address to listen on. Without a key, keep it local.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     api_key: Annotated[tuple[SecretStr, ...], BeforeValidator(_as_keys)] = Field(
-        default=(), description="Key, or several, one of which clients send as `Authorization: Bearer`; no check if none."
+        default=(),
+        description="Key, or several, one of which clients send as `Authorization: Bearer`; no check if none.",
     )
     aliases: Mapping[str, str | None] = Field(
         default_factory=lambda: dict(DEFAULT_ALIASES),
@@ -51,5 +52,7 @@ class ServerSettings(BaseModel):
     max_logprobs: int = Field(
         default=20, ge=-1, description="Most log-probabilities a position that text may be asked for; -1: any number."
     )
-    drain_s: int = Field(default=30, ge=0, description="Time that running requests get to finish at shutdown; then 503.")
+    drain_s: int = Field(
+        default=30, ge=0, description="Time that running requests get to finish at shutdown; then 503."
+    )
     access_log: bool = Field(default=True, description="Log a line a request, but for those of probes.")
