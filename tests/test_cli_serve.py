@@ -59,7 +59,7 @@ def test_options(cli_engine: CliEngine, served: list[Any]) -> None:
     arguments += (
         "--release-date 2026-01-02 --no-access-log --api-key k -m dir --name big --method letters --op norm=cpu"
     )
-    result = serve(*arguments.split())
+    serve(*arguments.split())
     _, settings = served[0]
     assert settings.model_dump(exclude={"api_key"}) == {
         "host": "::1",

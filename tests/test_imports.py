@@ -33,7 +33,7 @@ LAYERS = (
     {"config"},
     {"keys"},
     {"errors"},
-    {"version"},
+    {"machine", "version"},
 )
 RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 # A kernel reads the stream's arrays from the round and the keys and values from the cache's tensors.

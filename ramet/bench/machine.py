@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 import platform
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from ramet.machine import allowance
 from ramet.version import __version__
 
 _UNITS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
@@ -19,13 +19,14 @@ _UNITS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 def describe(n_threads: int) -> dict[str, str]:
     """Processor, units, threads, versions and commit, for people and for the JSON."""
     cpuinfo = _cpuinfo()
+    ours = allowance()
     flags = cpuinfo.get("flags", "").split()
     return {
         "cpu": cpuinfo.get("model name", platform.processor() or platform.machine()),
         "units": " ".join(u for u in _UNITS if u in flags) or "unknown",
-        "cores": str(len(os.sched_getaffinity(0))),
+        "cores": f"{ours.n_allowed if ours.quota is None else min(ours.n_allowed, ours.quota):g}",
         "threads": str(n_threads),
-        "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB",
+        "memory": f"{ours.n_bytes / 2**30:.0f} GiB",
         **_gpu(),
         "python": platform.python_version(),
         "torch": torch.__version__,

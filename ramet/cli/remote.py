@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies_environment, proxy_bypass
 
 from ramet.errors import EngineFault, InvalidRequest
 
@@ -76,7 +76,7 @@ def proxy_for(url: str) -> Proxy | None:
     proxies = getproxies_environment()
     scheme = parts.scheme if proxies.get(parts.scheme) else "all"
     found = proxies.get(scheme)
-    if not found or proxy_bypass_environment(parts.netloc.rpartition("@")[2], proxies):
+    if not found or proxy_bypass(parts.netloc.rpartition("@")[2], proxies):
         return None
     names = (f"{scheme}_proxy", f"{scheme}_proxy".upper())
     variable = next((name for name in names if os.environ.get(name)), names[1])

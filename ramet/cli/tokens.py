@@ -12,7 +12,7 @@ AUTO = "auto"
 _UNITS: Mapping[str, int] = {"": 1, "k": 1000, "K": 1 << 10, "m": 10**6, "M": 1 << 20}
 
 
-class Tokens(click.ParamType):
+class Tokens(click.ParamType[Any]):
     """A whole number from 1: 8192, or as vLLM has it 8k for 8000 and 8K for 8192."""
 
     name = "tokens"

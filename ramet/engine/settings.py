@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import get_args
 
-import psutil
 import torch
 
 from ramet.denoise.elastic import MIN_SIZE, Tiers
 from ramet.denoise.live import Mode
 from ramet.denoise.unmask import Strategy, check_used
 from ramet.errors import InvalidRequest
+from ramet.machine import allowance
 from ramet.ops import check_card
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -145,7 +146,7 @@ class EngineSettings:
             dtype=dtype,
             max_round_tokens=self.max_round_tokens or (4096 if known.type == "cpu" else 16384),
             cache_bytes=self.cache_bytes or _cache_bytes(known),
-            threads=self.threads or torch.get_num_threads(),
+            threads=self.threads or _threads(),
         )
 
 
@@ -162,7 +163,13 @@ def _cache_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return min(4 << 30, free // 8)
-    return min(1 << 30, int(psutil.virtual_memory().total) // 8)
+    return min(1 << 30, allowance().n_bytes // 8)
+
+
+def _threads() -> int:
+    """Torch's own choice, as far as this process has processors; a person's OMP_NUM_THREADS holds as it is."""
+    chosen = torch.get_num_threads()
+    return chosen if os.environ.get("OMP_NUM_THREADS") else min(chosen, allowance().n_threads)
 
 
 def _known(device: str) -> torch.device:

@@ -37,7 +37,7 @@ class Authentication:
             raise Unauthenticated("an API key is needed: send it as `Authorization: Bearer <key>`")
         given = sha256(credentials.credentials.encode("latin-1")).digest()  # the bytes on the wire, as ASGI has them
         # All are compared, and each in full: the time tells neither which key is near nor how many there are to it.
-        if not any([hmac.compare_digest(given, digest) for digest in self._digests]):
+        if not any(hmac.compare_digest(given, digest) for digest in self._digests):
             raise Unauthenticated("the API key is wrong")
 
 

@@ -10,7 +10,6 @@ from pydantic import BaseModel
 from ramet.server.served import Served
 from ramet.version import __version__
 
-
 PATHS = ("/health", "/")  # the second for probes that know no path
 
 

@@ -66,7 +66,16 @@ class Listener:
 def _addresses(host: str, port: int) -> list[tuple[int, tuple[str | int, ...]]]:
     """Family and address, each once."""
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys((int(family), tuple(address)) for family, _, _, _, address in found))
+    inet = (socket.AF_INET, socket.AF_INET6)
+    return list(
+        dict.fromkeys((int(family), tuple(map(_part, address))) for family, *_, address in found if family in inet)
+    )
+
+
+def _part(value: str | int | bytes) -> str | int:
+    """Of an address of the internet, which has no bytes."""
+    assert not isinstance(value, bytes)
+    return value
 
 
 def _add(sockets: list[socket.socket], family: int, address: tuple[str | int, ...]) -> None:

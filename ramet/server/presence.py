@@ -21,7 +21,7 @@ class Work:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._ended = False
+        self._ended = asyncio.Event()
 
     @classmethod
     def of(cls, scope: Scope) -> Work:
@@ -35,13 +35,13 @@ class Work:
         """In the block a task works for a client. Raises Unavailable once the server waits no longer."""
         task = asyncio.current_task()
         assert task is not None
-        if self._ended:
+        if self._ended.is_set():
             raise Unavailable(_STOPPED)
         self._tasks.add(task)
         try:
             yield
         except asyncio.CancelledError:
-            if self._ended and task.uncancel() == 0:
+            if self._ended.is_set() and task.uncancel() == 0:
                 raise Unavailable(_STOPPED) from None
             raise
         finally:
@@ -49,7 +49,7 @@ class Work:
 
     def end(self) -> None:
         """Cancel what runs; whatever is begun from now on ends at once."""
-        self._ended = True
+        self._ended.set()
         for task in self._tasks:
             task.cancel()
 

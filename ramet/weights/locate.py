@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ def locate(source: str | Path) -> Location:
     text = str(source)
     if isinstance(source, str) and text in PACKAGES:
         return Location(packaged(text), text)
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))  # noqa: PTH111 - Path's own raises for a user without a home
     if path.exists():
         return _local(path)
     if isinstance(source, str) and (match := _HUB_FILE.fullmatch(text)):

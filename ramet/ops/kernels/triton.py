@@ -7,7 +7,6 @@ works, and the assembler and the C compiler are processes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from triton import knobs
 from triton.runtime import driver
 
 from ramet.errors import EngineFault
+from ramet.machine import allowance
 
 MOST_THREADS = 32
 
@@ -52,7 +52,7 @@ def compile_ahead(passes: Iterable[Callable[[], object]], device: torch.device, 
     shown = None if progress is None else not progress  # tqdm's None: only on a terminal
     with (
         tqdm(total=len(noted), desc="Compiling kernels", unit="kernel", disable=shown) as bar,
-        ThreadPoolExecutor(min(MOST_THREADS, len(os.sched_getaffinity(0))), "ramet-compile") as pool,
+        ThreadPoolExecutor(min(MOST_THREADS, allowance().n_threads), "ramet-compile") as pool,
     ):
         jobs = [pool.submit(each.compile, device) for each in noted]
         try:

@@ -86,15 +86,15 @@ def flags_for(machine: str) -> tuple[str, ...]:
 
 
 def cache_directory() -> Path:
-    """$RAMET_CACHE, or `ramet` in the user's cache directory, or in a private temporary one where that is read-only."""
-    named = os.environ.get("RAMET_CACHE")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    directory = Path(named) if named else base / "ramet"
+    """$RAMET_CACHE, or `ramet` in the user's cache directory, or a private temporary one where that cannot be written
+    or the user has no home."""
     try:
+        named = os.environ.get("RAMET_CACHE")
+        directory = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ramet"
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryFile(dir=directory):
             return directory
-    except OSError:
+    except (OSError, RuntimeError):  # the latter of Path.home, for a user that the system does not know
         return _temporary_directory()
 
 
