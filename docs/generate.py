@@ -1,4 +1,4 @@
-"""Writes docs/cli.md and docs/settings.md from the commands and the settings. `make docs` runs it; a test compares."""
+"""Writes the pages that come from the commands and the settings. `make docs` runs it; a test compares."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from ramet import cli
-from ramet.cli import options
-from ramet.cli.serve import SETTINGS as SERVE_OPTIONS
+from ramet.cli import options, peer_names
+from ramet.cli.peer_values import PEERS, Peer
 from ramet.request import DecisionRequest
 from ramet.server import ServerSettings
 
@@ -29,7 +29,9 @@ REQUEST_OPTIONS = {
     "x_confidence": "--confidence",
 }
 VARIABLES = {
-    "RAMET_API_KEY": "The key that `ramet serve` asks for, and that `ramet decide --url` sends.",
+    "RAMET_API_KEY": "The key that `ramet serve` asks for where no --api-key is given, and that `ramet decide --url` sends.",
+    "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY": "Proxies of `ramet decide --url`; this machine itself is asked without.",
+    "OMP_NUM_THREADS": "Threads of a pass where --threads is not given, beyond a container's quota too.",
     "RAMET_CACHE": "Where compiled kernels are kept, instead of `ramet` in the user's cache directory.",
     "RAMET_NATIVE": "`0` turns the compiled kernels off: plain torch and NumPy are several times slower. `portable`, "
     "`avx2`, `avx512`, `avx512-bf16` or `amx-bf16` compiles them for less than an x86-64 processor has.",
@@ -40,13 +42,29 @@ VARIABLES = {
     "CXX": "The C++ compiler for the kernels, instead of the first of c++, g++ and clang++.",
     "HF_HOME, HF_HUB_OFFLINE, HF_TOKEN": "Of huggingface_hub, when a model is named by its hub id.",
 }
+SERVE_LINES = """`ramet serve` takes a serve line of vLLM, and the common options of SGLang's, where what it says can be had here:
+
+```sh
+ramet serve google/diffusiongemma-26B-A4B-it --served-model-name gemma gemma-fast --max-model-len 8K --max-num-seqs 16 \\
+  --tensor-parallel-size 1 --gpu-memory-utilization 0.9 --trust-remote-code --dtype bfloat16
+```
+
+Options that Ramet has too have other names here, or the same. What sets nothing here and changes no answer is taken, and
+a line says what holds instead. What cannot be had is refused before the model is loaded, with what to do. An option that
+is not listed here or in [the command line](cli.md) is an error.
+
+Names may have underscores for dashes. Of `--served-model-name` with several names the first is the model's (`--name`),
+and each of the others an alias (`--alias`). Numbers of tokens may be `8k` (8000) or `8K` (8192); `--max-model-len auto`,
+or -1, is as many as the model has positions. `--dtype half` and `float16` mean `auto`, which is bfloat16 where the device
+multiplies it itself, and `float` means `float32`. One option has another meaning here: `--block-size` is the rows of a
+block of masks, not a page of the cache, and is refused for models that have no masks."""
 GENERATED = "<!-- Written by `make docs`. -->"
 
 
 def cli_page() -> str:
     """Every command's help, as the command prints it."""
     parts = [GENERATED, "# The command line", "Exit codes: 0 done, 1 the engine or the model failed, 2 the request or "
-             "the options are wrong. Answers go to stdout, all else to stderr."]  # fmt: skip
+             "the options are wrong. `ramet serve` ends with 0 at SIGTERM and at SIGINT. Answers go to stdout, all else to stderr."]  # fmt: skip
     for context in _contexts(cli.main, "ramet", None):
         parts.append(f"## {context.command_path}\n\n```\n{context.get_help().rstrip()}\n```")
     return "\n\n".join(parts) + "\n"
@@ -67,6 +85,43 @@ def settings_page() -> str:
         parts += [f"## {title}", words, _table(("setting", "default", "option", "meaning"), rows)]
     parts += ["## Environment variables", _table(("variable", "meaning"), _variable_rows())]
     return "\n\n".join(parts) + "\n"
+
+
+def serve_lines_page() -> str:
+    """Every option of other servers that `ramet serve` takes or refuses by name."""
+    parts = [GENERATED, "# Serve lines of vLLM and SGLang", SERVE_LINES]
+    same = ((f"`{peer_names.flag_of(theirs)}`", f"`{options.flag_of(ours)}`") for theirs, ours in _names())
+    parts += ["## Other names of options", _table(("option", "is here"), same)]
+    parts += ["## Taken, with a note", _table(("option", "values", "what holds here"), _taken_rows())]
+    parts += ["## Refused", _table(("option", "values", "why, and what to do"), _refused_rows())]
+    return "\n\n".join(parts) + "\n"
+
+
+def _names() -> Iterator[tuple[str, str]]:
+    yield from peer_names.SAME.items()
+    yield from ((theirs, f"no_{ours}") for theirs, ours in peer_names.OPPOSITE.items())
+    yield from (("served_model_name", "name"), ("model_path", "model"))
+
+
+def _taken_rows() -> Iterator[tuple[str, ...]]:
+    for peer in PEERS:
+        if peer.taken is None or peer.taken:
+            values = "on and off" if peer.is_switch else "any" if peer.taken is None else _codes(peer.taken)
+            yield _codes(peer.flags), values, peer.here
+
+
+def _refused_rows() -> Iterator[tuple[str, ...]]:
+    for peer in PEERS:
+        if peer.taken is not None:
+            yield _codes(peer.flags), "all others" if peer.taken else _all(peer), peer.remedy
+
+
+def _all(peer: Peer) -> str:
+    return "on" if peer.is_switch else "all"
+
+
+def _codes(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
 
 
 def _contexts(command: click.Command, name: str, parent: click.Context | None) -> Iterator[click.Context]:
@@ -94,9 +149,9 @@ def _engine_rows() -> Iterator[tuple[str, ...]]:
 
 def _server_rows() -> Iterator[tuple[str, ...]]:
     for name, field in ServerSettings.model_fields.items():
-        flag = f"--{name.replace('_', '-')}" if name in SERVE_OPTIONS else {"aliases": "--alias"}.get(name)
+        flag = {"aliases": "--alias", "access_log": "--no-access-log"}.get(name, f"--{name.replace('_', '-')}")
         default = "today" if name == "release_date" else _literal(field.get_default(call_default_factory=True))
-        yield name, default, f"`{flag or '--no-access-log'}`", field.description or ""
+        yield name, default, f"`{flag}`", field.description or ""
 
 
 def _request_rows() -> Iterator[tuple[str, ...]]:
@@ -119,7 +174,7 @@ def _option_helps() -> dict[str, str]:
 
 
 def _literal(value: Any) -> str:
-    if value is None:
+    if value is None or value == ():
         return "none"
     return f"`{dict(value)}`" if hasattr(value, "items") else f"`{value}`"
 
@@ -129,7 +184,7 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-PAGES = {"cli.md": cli_page, "settings.md": settings_page}
+PAGES = {"cli.md": cli_page, "settings.md": settings_page, "serve-lines.md": serve_lines_page}
 
 
 def main() -> None:

@@ -21,7 +21,13 @@ def test_json() -> None:
     by_name = {(finding["section"], finding["name"]): finding for finding in told["findings"]}
     assert {section for section, _ in by_name} == set(doctor.SECTIONS)
     assert by_name["versions", "ramet"]["value"] == __version__
-    for key in [("hardware", "cpu"), ("choices", "dtype"), ("kernels", "native"), ("models", "smollm2")]:
+    for key in [
+        ("hardware", "processors"),
+        ("hardware", "memory"),
+        ("choices", "dtype"),
+        ("kernels", "native"),
+        ("models", "smollm2"),
+    ]:
         assert by_name[key]["value"]
     ops = {"attention", "norm", "linear", "head", "conv", "gated_delta", "experts"}
     assert {name for section, name in by_name if section == "kernels"} == ops | {"native"}

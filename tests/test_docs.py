@@ -27,7 +27,7 @@ def generate() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["cli.md", "settings.md"])
+@pytest.mark.parametrize("page", ["cli.md", "settings.md", "serve-lines.md"])
 def test_pages_are_up_to_date(generate: ModuleType, page: str) -> None:
     assert (ROOT / "docs" / page).read_text(encoding="utf-8") == generate.PAGES[page](), "run `make docs`"
 

@@ -57,9 +57,9 @@ def ours(given: Mapping[str, Any], model: str | None) -> dict[str, Any]:
     taken = {*SAME, *OPPOSITE, *_OTHERS, *(peer.name for peer in PEERS)}
     found = {name: value for name, value in given.items() if name not in taken} | {"model": model}
     for theirs, name in SAME.items():
-        _put(found, name, given[theirs], _flag(theirs), options.flag_of(name))
+        _put(found, name, given[theirs], flag_of(theirs), options.flag_of(name))
     for theirs, name in OPPOSITE.items():
-        _put(found, name, False if given[theirs] else None, _flag(theirs), options.flag_of(name))
+        _put(found, name, False if given[theirs] else None, flag_of(theirs), options.flag_of(name))
     for name, value in (given["diffusion_config"] or {}).items():
         _put(found, name, value, "--diffusion-config", options.flag_of(name))
     _put(found, "model", given["model_path"], "--model-path", "the model")
@@ -98,7 +98,8 @@ def _put(found: dict[str, Any], name: str, value: Any, theirs: str, ours: str) -
     found[name] = value
 
 
-def _flag(name: str) -> str:
+def flag_of(name: str) -> str:
+    """Their option of a parameter."""
     return f"--{name.replace('_', '-')}"
 
 
