@@ -29,8 +29,8 @@ REQUEST_OPTIONS = {
     "x_confidence": "--confidence",
 }
 VARIABLES = {
-    "RAMET_API_KEY": "The key that `ramet serve` asks for where no --api-key is given, and that `ramet decide --url` sends.",
-    "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY": "Proxies of `ramet decide --url`; this machine itself is asked without.",
+    "RAMET_API_KEY": "The key that `ramet serve` asks for, without --api-key, and that `ramet decide --url` sends.",
+    "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY": "Of `ramet decide --url`; not to this machine itself.",
     "OMP_NUM_THREADS": "Threads of a pass where --threads is not given, beyond a container's quota too.",
     "RAMET_CACHE": "Where compiled kernels are kept, instead of `ramet` in the user's cache directory.",
     "RAMET_NATIVE": "`0` turns the compiled kernels off: plain torch and NumPy are several times slower. `portable`, "
@@ -42,29 +42,30 @@ VARIABLES = {
     "CXX": "The C++ compiler for the kernels, instead of the first of c++, g++ and clang++.",
     "HF_HOME, HF_HUB_OFFLINE, HF_TOKEN": "Of huggingface_hub, when a model is named by its hub id.",
 }
-SERVE_LINES = """`ramet serve` takes a serve line of vLLM, and the common options of SGLang's, where what it says can be had here:
+SERVE_LINES = """\
+`ramet serve` takes a serve line of vLLM, and the common options of SGLang's, where what it says can be had here:
 
 ```sh
-ramet serve google/diffusiongemma-26B-A4B-it --served-model-name gemma gemma-fast --max-model-len 8K --max-num-seqs 16 \\
-  --tensor-parallel-size 1 --gpu-memory-utilization 0.9 --trust-remote-code --dtype bfloat16
+ramet serve google/diffusiongemma-26B-A4B-it --served-model-name gemma fast --max-model-len 8K \\
+  --max-num-seqs 16 --tensor-parallel-size 1 --gpu-memory-utilization 0.9 --trust-remote-code
 ```
 
-Options that Ramet has too have other names here, or the same. What sets nothing here and changes no answer is taken, and
-a line says what holds instead. What cannot be had is refused before the model is loaded, with what to do. An option that
-is not listed here or in [the command line](cli.md) is an error.
+Options that Ramet has too have other names here, or the same. What sets nothing here and changes no answer is taken,
+and a line says what holds instead. What cannot be had is refused before the model is loaded, with what to do. An
+option that is not listed here or in [the command line](cli.md) is an error.
 
-Names may have underscores for dashes. Of `--served-model-name` with several names the first is the model's (`--name`),
-and each of the others an alias (`--alias`). Numbers of tokens may be `8k` (8000) or `8K` (8192); `--max-model-len auto`,
-or -1, is as many as the model has positions. `--dtype half` and `float16` mean `auto`, which is bfloat16 where the device
-multiplies it itself, and `float` means `float32`. One option has another meaning here: `--block-size` is the rows of a
-block of masks, not a page of the cache, and is refused for models that have no masks."""
+Names may have underscores for dashes. Of `--served-model-name` with several names the first is the model's
+(`--name`), and each of the others an alias (`--alias`). Numbers of tokens may be `8k` (8000) or `8K` (8192);
+`--max-model-len auto`, or -1, is as many as the model has positions. `--dtype half` and `float16` mean `auto`, which
+is bfloat16 where the device multiplies it itself, and `float` means `float32`. One option has another meaning here:
+`--block-size` is the rows of a block of masks, not a page of the cache, and is refused for models without masks."""
 GENERATED = "<!-- Written by `make docs`. -->"
 
 
 def cli_page() -> str:
     """Every command's help, as the command prints it."""
     parts = [GENERATED, "# The command line", "Exit codes: 0 done, 1 the engine or the model failed, 2 the request or "
-             "the options are wrong. `ramet serve` ends with 0 at SIGTERM and at SIGINT. Answers go to stdout, all else to stderr."]  # fmt: skip
+             "the options are wrong. `ramet serve` ends with 0 at SIGTERM and at SIGINT.\nAnswers go to stdout, all else to stderr."]  # fmt: skip
     for context in _contexts(cli.main, "ramet", None):
         parts.append(f"## {context.command_path}\n\n```\n{context.get_help().rstrip()}\n```")
     return "\n\n".join(parts) + "\n"

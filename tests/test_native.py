@@ -201,6 +201,17 @@ def test_a_cache_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert build.cache_directory().is_dir()
 
 
+def test_the_cache_of_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("RAMET_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", unknown)
+    assert build.cache_directory() == build.cache_directory()
+    assert build.cache_directory().is_dir()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="levels of x86-64")
 @pytest.mark.parametrize(
