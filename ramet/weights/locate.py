@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ramet.errors import CheckpointError
+from ramet.weights.beside import check_bare
 from ramet.weights.packaged import PACKAGES, packaged
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILE = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)[:/](?P<file>[\w./-]+\.gguf)")
+_SNAPSHOTS = "snapshots"  # in the hub's cache: models--OWNER--NAME/snapshots/COMMIT
 _PATTERNS = ("*.json", "*.safetensors", "*.jinja")
 
 
 @dataclass(frozen=True)
 class Location:
-    """path: a directory with config.json, or a .gguf file. name: the model's, for people."""
+    """path: a directory with config.json, or a .gguf file. name: the model's, for people; nothing else hangs on it."""
 
     path: Path
     name: str
@@ -45,6 +47,8 @@ def locate(source: str | Path) -> Location:
 
 
 def _local(path: Path) -> Location:
+    if path.is_dir():
+        check_bare(path)
     if path.is_dir() and not (path / "config.json").exists():
         found = sorted(path.glob("*.gguf"))
         if len(found) > 1:
@@ -52,7 +56,16 @@ def _local(path: Path) -> Location:
         path = found[0] if found else path
     if path.is_file() and path.suffix != ".gguf":
         raise CheckpointError(f"{path} is no .gguf file; name the directory that holds config.json")
-    return Location(path, path.stem if path.is_file() else path.resolve().name)
+    return Location(path, path.stem if path.is_file() else _name(path))
+
+
+def _name(directory: Path) -> str:
+    """The hub's OWNER/NAME of a snapshot in its cache, whose own name is a commit's hash; else the directory's."""
+    for path in (directory.absolute(), directory.resolve()):
+        *_, repo, kind, _ = ("", "", *path.parts)
+        if kind == _SNAPSHOTS and repo.startswith("models--"):
+            return repo.removeprefix("models--").replace("--", "/")
+    return directory.resolve().name
 
 
 def _download(repo: str, file: str | None) -> Path:
@@ -69,6 +82,8 @@ def _download(repo: str, file: str | None) -> Path:
     except (HfHubHTTPError, OSError, ValueError) as error:
         message = f"{repo} cannot be fetched: {error}; check the name, and set HF_TOKEN if the model is gated"
         raise CheckpointError(message) from error
+    if file is None:
+        check_bare(directory)
     if file is None and not (directory / "config.json").exists():
         raise CheckpointError(f"{repo} holds no config.json; if it holds GGUF files, name one: {repo}:FILE.gguf")
     if file is not None and not (directory / file).exists():

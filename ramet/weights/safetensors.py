@@ -8,24 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from ramet.config import read_config, read_json
 from ramet.errors import CheckpointError
 from ramet.text.chat import Frame, frame
 from ramet.text.tokenizer import Tokenizer
 from ramet.text.tokenizer_json import read_template, read_tokenizer
+from ramet.weights.shards import COMPUTED, open_tensors
 from ramet.weights.tying import resolve_tying
 
-_INDEX = "model.safetensors.index.json"
-_SINGLE = "model.safetensors"
+_READ = ("F64", "F32", "F16", "BF16")  # kinds of stored numbers; others need scales, which the file does not explain
 _OLD = {  # how multimodal checkpoints begin names that transformers now begins otherwise
     "language_model.lm_head.": "lm_head.",
     "language_model.model.": "model.language_model.",
     "vision_tower.": "model.vision_tower.",
     "multi_modal_projector.": "model.multi_modal_projector.",
 }
-_COMPUTED = "rotary_emb.inv_freq"  # a buffer that older checkpoints saved; it follows from the configuration
 
 
 class SafetensorsCheckpoint:
@@ -37,13 +35,19 @@ class SafetensorsCheckpoint:
         self.config = read_config(directory, known)
         self.model_type = str(self.config.model_type)
         self.generation: Mapping[str, Any] = read_json(directory / "generation_config.json")
-        files = _files(directory)
-        self._files = {_renamed(name): (file, name) for name, file in files.items() if not name.endswith(_COMPUTED)}
+        tensors = open_tensors(directory)
+        self._files = {_renamed(name): (file, name) for name, file in tensors.items() if not name.endswith(COMPUTED)}
         self.names = resolve_tying(frozenset(self._files), self.tensor, self.config, str(directory))
 
     def shape(self, name: str) -> tuple[int, ...]:
         file, stored = self._files[name]
-        return tuple(file.get_slice(stored).get_shape())
+        part = file.get_slice(stored)
+        if (kind := part.get_dtype()) not in _READ:
+            raise CheckpointError(
+                f"{self._directory}: {stored} is stored as {kind}; read are {', '.join(_READ)}. Quantised weights are not "
+                "served from safetensors: take the release in bfloat16, or a GGUF file"
+            )
+        return tuple(part.get_shape())
 
     def read(self, name: str, out: torch.Tensor) -> None:
         """Fill `out`, of the parameter's shape and any dtype."""
@@ -82,29 +86,3 @@ def _ids(value: int | list[int] | None) -> list[int]:
 def _renamed(name: str) -> str:
     old = next((old for old in _OLD if name.startswith(old)), "")
     return _OLD.get(old, "") + name.removeprefix(old)
-
-
-def _files(directory: Path) -> dict[str, Any]:
-    """The open file of every tensor; the index, if there is one, checked against what the files hold."""
-    index = read_json(directory / _INDEX).get("weight_map")
-    if index is None:
-        single = _opened(directory / _SINGLE)
-        return dict.fromkeys(single.keys(), single)
-    files = {shard: _opened(directory / shard) for shard in sorted(set(index.values()))}
-    placed = {(name, shard) for name, shard in index.items()}
-    held = {(name, shard) for shard, file in files.items() for name in file.keys()}  # noqa: SIM118, no mapping
-    for name, shard in sorted(placed - held):
-        raise CheckpointError(f"{directory / shard}: {name} is absent, though {_INDEX} places it there; download again")
-    for name, shard in sorted(held - placed):
-        raise CheckpointError(f"{directory / shard}: {name} is unknown to {_INDEX}; download both again")
-    return {name: files[shard] for name, shard in index.items()}
-
-
-def _opened(path: Path) -> Any:
-    """The mapped file; the library's type has no public name."""
-    if not path.is_file():
-        raise CheckpointError(f"{path} is missing; download the checkpoint again, or finish the download")
-    try:
-        return safe_open(path, framework="pt")
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is damaged or cut short ({error}); download it again") from error
