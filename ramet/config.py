@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ramet.errors import CheckpointError
-from ramet.keys import KEYS, read_keys
+from ramet.keys import KEYS, check_keys, read_keys
 
 if TYPE_CHECKING:  # importing transformers takes seconds
     from transformers import PretrainedConfig
+
+_TWINS = {"llada2_moe_veomni": "llada2_moe"}  # the same model under the name that a framework trains it by
 
 # GGUF's keys, below the architecture's name, and transformers' for the same thing
 _GGUF_REQUIRED = {
@@ -24,6 +27,22 @@ _GGUF_REQUIRED = {
     "attention.head_count": "num_attention_heads",
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
 }
+# what else is read of them, by model type
+_GGUF_READ = (
+    "attention.head_count_kv", "attention.key_length", "attention.value_length", "rope.dimension_count",
+    "rope.freq_base", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length",
+)  # fmt: skip
+_GGUF_READ_GEMMA3 = (
+    "attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa", "final_logit_softcapping",
+    "attn_logit_softcapping",
+)  # fmt: skip
+# what changes nothing, whatever it says, and what does not where it says this
+_GGUF_IDLE = ("vocab_size", "rope.scaling.finetuned")
+_GGUF_NEUTRAL: dict[str, object] = {
+    "attention.causal": True, "attention.clamp_kqv": 0, "attention.max_alibi_bias": 0, "attention.sliding_window": 0,
+    "embedding_scale": 1, "expert_count": 0, "expert_used_count": 0, "expert_weights_scale": 1, "logit_scale": 1,
+    "pooling_type": 0, "residual_scale": 1, "rope.scaling.attn_factor": 1, "use_parallel_residual": False,
+}  # fmt: skip
 _GGUF_TOKEN_IDS = {"bos": "bos_token_id", "eos": "eos_token_id", "padding": "pad_token_id"}
 
 
@@ -46,6 +65,8 @@ def make_config(raw: Mapping[str, Any], known: Collection[str] | None, where: st
     from transformers import CONFIG_MAPPING, PretrainedConfig
 
     model_type = raw.get("model_type")
+    if model_type in _TWINS:
+        return make_config({**raw, "model_type": _TWINS[model_type]}, known, where)
     readable = CONFIG_MAPPING.keys() | KEYS.keys()
     choices = sorted(readable if known is None else known)
     if model_type not in choices or model_type not in readable:
@@ -55,10 +76,14 @@ def make_config(raw: Mapping[str, Any], known: Collection[str] | None, where: st
         for key, value in read_keys(raw, where).items():
             setattr(config, key, value)
         return config
+    check_keys(raw, where, partial(hasattr, CONFIG_MAPPING[model_type]))
     try:
-        return CONFIG_MAPPING[model_type].from_dict(dict(raw))
+        config = CONFIG_MAPPING[model_type].from_dict(dict(raw))
     except Exception as error:  # each class has validators of its own, which raise what they like
         raise CheckpointError(f"{where}: not a valid configuration of {model_type}: {error}") from error
+    text = config.get_text_config()
+    check_keys(raw.get("text_config") or {}, where, partial(hasattr, type(text)))
+    return config
 
 
 def gguf_config(
@@ -81,9 +106,7 @@ def gguf_config(
     raw["head_dim"] = _gguf_head_dim(metadata, architecture, raw["hidden_size"] // heads, where)
     raw["rope_parameters"] = _gguf_rope(metadata, architecture, raw["max_position_embeddings"], rope_factors, where)
     windowed = model_type == "gemma3_text"
-    for key in ("expert_count",) if windowed else ("expert_count", "attention.sliding_window"):
-        if metadata.get(f"{architecture}.{key}"):
-            raise CheckpointError(f"{where}: {architecture}.{key} is set, which is not served for this architecture")
+    _check_gguf_keys(metadata, architecture, {*_GGUF_READ, *(_GGUF_READ_GEMMA3 if windowed else ())}, where)
     for key, name in _GGUF_TOKEN_IDS.items():
         raw[name] = metadata.get(f"tokenizer.ggml.{key}_token_id")
     raw |= {"model_type": model_type, "vocab_size": vocab_size, "tie_word_embeddings": tied, "attention_bias": biased}
@@ -131,7 +154,7 @@ def layer_config(config: PretrainedConfig, layer_type: str | None) -> Pretrained
 def read_json(path: Path, missing: str | None = None) -> dict[str, Any]:
     """A JSON object. A file that is not there gives {}, or raises CheckpointError with the text `missing`."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
     except FileNotFoundError:
         if missing is None:
             return {}
@@ -143,12 +166,25 @@ def read_json(path: Path, missing: str | None = None) -> dict[str, Any]:
     return value
 
 
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number")
+
+
 def _gguf_number(metadata: Mapping[str, Any], key: str, where: str, default: int | None = None) -> Any:
     value = metadata.get(key, default)
     if isinstance(value, int | float):
         return value
     state = "is missing" if value is None else "differs from layer to layer, which is not served"
     raise CheckpointError(f"{where}: {key} {state}; convert the model again")
+
+
+def _check_gguf_keys(metadata: Mapping[str, Any], architecture: str, read: set[str], where: str) -> None:
+    """Raise CheckpointError for a key of the architecture that may change what is computed and that is not read."""
+    known = read | _GGUF_REQUIRED.keys() | set(_GGUF_IDLE)
+    for full, value in metadata.items():
+        key = full.removeprefix(f"{architecture}.")
+        if key != full and key not in known and not (key in _GGUF_NEUTRAL and value == _GGUF_NEUTRAL[key]):
+            raise CheckpointError(f"{where}: {full} is {value!r}, which is not served for this architecture")
 
 
 def _gguf_head_dim(metadata: Mapping[str, Any], architecture: str, default: int, where: str) -> int:
@@ -185,8 +221,12 @@ def _gguf_rope(
     metadata: Mapping[str, Any], architecture: str, length: int, factors: Sequence[float] | None, where: str
 ) -> dict[str, Any]:
     prefix = f"{architecture}.rope"
-    kind = metadata.get(f"{prefix}.scaling.type", "none")
+    factor = metadata.get(f"{prefix}.scaling.factor")
+    # llama.cpp takes a factor without a type as a linear one.
+    kind = metadata.get(f"{prefix}.scaling.type", "linear" if factor else "none")
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": float(metadata.get(f"{prefix}.freq_base", 10000.0))}
+    if factors is not None and kind != "none":
+        raise CheckpointError(f"{where}: {prefix}.scaling.type is {kind!r}, beside rope_freqs.weight; not served")
     if factors is not None:  # longrope with one list of factors for short and long is just a list of factors
         listed = list(factors)
         rope |= {"rope_type": "longrope", "short_factor": listed, "long_factor": listed, "attention_factor": 1.0}

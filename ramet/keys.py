@@ -1,11 +1,12 @@
-"""Keys: what config.json says of model types that `transformers` does not know, typed and loud.
+"""Keys: what config.json says of model types that `transformers` does not know, typed and loud; and what it may not say
+of any.
 
-Keys that are not named here are ignored: training frameworks leave many of their own.
+Other keys are ignored: training frameworks leave many of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import (
@@ -22,6 +23,39 @@ from pydantic import (
 from ramet.errors import CheckpointError
 
 _SCALINGS = ("default", "linear", "yarn")  # whose frequencies do not depend on a sequence's length
+
+# Keys that change what some model type computes, without a parameter of their own, and the values that change nothing.
+COUNTING: dict[str, tuple[object, ...]] = {
+    "alibi": (None, False),
+    "attention_chunk_size": (None,),
+    "attention_multiplier": (None,),
+    "attn_logit_softcapping": (None,),
+    "attn_temperature_tuning": (None, False),
+    "clip_qkv": (None,),
+    "embedding_multiplier": (None, 1),
+    "final_logit_softcapping": (None,),
+    "is_causal": (None, True),
+    "lm_head_multiplier": (None, 1),
+    "logit_scale": (None, 1),
+    "logits_scaling": (None, 1),
+    "logits_soft_cap": (None,),
+    "no_rope_layer_interval": (None, 0),
+    "no_rope_layers": (None, []),
+    "parallel_attn": (None, False),
+    "query_pre_attn_scalar": (None,),
+    "residual_multiplier": (None, 1),
+    "rope_interleaved": (None, False),
+    "rotary_dim": (None,),
+    "rotary_pct": (None, 1),
+    "routed_scaling_factor": (None, 1),
+    "scale_depth": (None,),
+    "scale_emb": (None, 1),
+    "sliding_window": (None,),
+    "swiglu_limit": (None,),
+    "use_bidirectional_attention": (None, False),
+    "use_parallel_residual": (None, False),
+}
+_STORED = ("quantization_config", "compression_config")  # how weights are stored that are no plain numbers
 
 
 class Keys(BaseModel):
@@ -41,21 +75,26 @@ class Keys(BaseModel):
     hidden_act: str
     rope_theta: PositiveFloat | None = None
     rope_scaling: dict[str, Any] | None = None
-    rope_parameters: dict[str, Any] | None = None  # where newer releases of transformers save both of these
+    partial_rotary_factor: PositiveFloat | None = None
+    rope_parameters: dict[str, Any] | None = None  # where newer releases of transformers save all of these
     tie_word_embeddings: bool = False
     use_sliding_window: bool = False
+    is_causal: bool | None = None  # blocks of masks see themselves, whatever it says
     layer_types: list[str] | None = None
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
     pad_token_id: int | None = None
     block_size: int | None = Field(None, validation_alias=AliasChoices("block_size", "block_length"))
     mask_token_id: int | None = None
+    name_or_path: str | None = Field(None, validation_alias="_name_or_path")  # what it was made from
 
     def values(self) -> dict[str, Any]:
         """What a configuration of `transformers` is made of; the parameters of its rotary embedding in one place.
         Raises ValueError."""
         rope = dict(self.rope_parameters or self.rope_scaling or {})
         rope.setdefault("rope_theta", self.rope_theta)
+        if self.partial_rotary_factor is not None:
+            rope.setdefault("partial_rotary_factor", self.partial_rotary_factor)
         rope["rope_type"] = rope.get("rope_type", rope.pop("type", "default"))
         if rope["rope_theta"] is None:
             raise ValueError("rope_theta is missing")
@@ -63,7 +102,8 @@ class Keys(BaseModel):
             raise ValueError(f"rope_scaling is of the kind {rope['rope_type']!r}; served are {', '.join(_SCALINGS)}")
         if rope["rope_type"] == "yarn" and "original_max_position_embeddings" not in rope:
             raise ValueError("rope_scaling has no original_max_position_embeddings")
-        return self.model_dump(exclude={"rope_theta", "rope_scaling"}) | {"rope_parameters": rope}
+        own = self.model_dump(exclude={"rope_theta", "rope_scaling", "partial_rotary_factor", "is_causal"})
+        return own | {"rope_parameters": rope, "name_or_path": self.name_or_path or ""}
 
 
 class SDARKeys(Keys):
@@ -102,12 +142,11 @@ class LLaDA2Keys(ExpertsKeys):
     use_qkv_bias: bool = False
     use_bias: bool = False
     norm_head: bool = False
-    partial_rotary_factor: PositiveFloat | None = None
     rotary_dim: PositiveInt | None = None
 
     def values(self) -> dict[str, Any]:
         values = super().values()
-        rope, told = values["rope_parameters"], values.pop("partial_rotary_factor")
+        rope, told = values["rope_parameters"], self.partial_rotary_factor
         parts = [rope.get("partial_rotary_factor"), told, self.rotary_dim and self.rotary_dim / self.head_dim]
         found = {part for part in parts if part is not None}
         if len(found) != 1 or not 0 < min(found) <= 1:
@@ -119,10 +158,33 @@ class LLaDA2Keys(ExpertsKeys):
 KEYS: dict[str, type[Keys]] = {"llada2_moe": LLaDA2Keys, "sdar": SDARKeys, "sdar_moe": SDARMoEKeys}
 
 
+def check_keys(raw: Mapping[str, Any], where: str, reads: Callable[[str], bool]) -> None:
+    """Raise CheckpointError for a key that changes what is computed and that the model type does not read, as `reads`
+    tells."""
+    for key in (key for key in _STORED if raw.get(key)):
+        kind = raw[key].get("quant_method", "another kind of numbers") if isinstance(raw[key], Mapping) else raw[key]
+        raise CheckpointError(
+            f"{where}: {key} says {kind}: weights that are stored so are not read; take the release in bfloat16, or a "
+            "GGUF file"
+        )
+    if raw.get("modeling_overrides"):
+        raise CheckpointError(f"{where}: modeling_overrides changes the model's own layers, which is not read here")
+    windowed = raw.get("use_sliding_window") is not False
+    for key, neutral in COUNTING.items():
+        value = raw.get(key)
+        if value not in neutral and not reads(key) and (windowed or key != "sliding_window"):
+            raise CheckpointError(
+                f"{where}: {key} is {value!r}, which {raw.get('model_type')} is not implemented for: the answers would "
+                "be another model's"
+            )
+
+
 def read_keys(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
     """What `raw`, whose model_type is one of KEYS, holds, by the names of `transformers`. Raises CheckpointError."""
+    keys = KEYS[raw["model_type"]]
+    check_keys({"use_sliding_window": False, **raw}, where, keys.model_fields.__contains__)
     try:
-        return KEYS[raw["model_type"]].model_validate(dict(raw)).values()
+        return keys.model_validate(dict(raw)).values()
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False)]
         raise CheckpointError(f"{where}: {'; '.join(wrong)}") from error

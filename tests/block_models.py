@@ -177,11 +177,12 @@ MASK = "<|MASK|>"
 @functools.cache
 def saved(name: str, *, suffix: str = "", **changed: Any) -> tuple[Path, BlockModel]:
     """A checkpoint directory with the shared tokenizer, which here has a mask too, and its model. suffix: of the
-    directory's name; `changed` are keys of config.json."""
+    directory's name, which is to tell SDAR's blocks, of 4 rows else; `changed` are keys of config.json."""
     made = Tokenizer.from_str(tiny.tokenizer().to_str())
     made.add_special_tokens([AddedToken(MASK, normalized=False, special=True)])
     ids = {"eos_token_id": made.token_to_id("<|endoftext|>"), "mask_token_id": made.token_to_id(MASK)}
-    model = BlockModel.random(name, made.get_vocab_size() + 5, **ids | changed)
+    rows = {"block_size": 4} if name.startswith("sdar") and not suffix else {}
+    model = BlockModel.random(name, made.get_vocab_size() + 5, **ids | rows | changed)
     directory = model.save(Path(tempfile.mkdtemp(prefix=f"{name}-", suffix=suffix, dir=tiny.root())))
     tiny.save_tokenizer(directory)
     made.save(str(directory / "tokenizer.json"))

@@ -15,6 +15,7 @@ from tokenizers import AddedToken
 from transformers import AutoTokenizer
 
 from ramet.errors import CheckpointError, InvalidRequest
+from ramet.families.family import THOUGHTLESS
 from ramet.text.chat import Frame, frame
 from ramet.text.template import ChatTemplate
 from ramet.text.tokenizer import Tokenizer
@@ -102,7 +103,7 @@ def frames(directories: dict[str, Path]) -> dict[str, tuple[Tokenizer, Frame, An
     made = {}
     for name, directory in directories.items():
         tokenizer = read_tokenizer(directory)
-        found = frame(tokenizer, read_template(directory))
+        found = frame(tokenizer, read_template(directory), THOUGHTLESS)
         made[name] = (tokenizer, found, AutoTokenizer.from_pretrained(directory))
     return made
 

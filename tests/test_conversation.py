@@ -14,6 +14,7 @@ from test_chat import TEMPLATES, TEXTS, directories  # noqa: F401, a fixture
 from transformers import AutoTokenizer
 
 from ramet.errors import InvalidRequest
+from ramet.families.family import THOUGHTLESS
 from ramet.text.conversation import Conversation
 from ramet.text.tokenizer_json import read_template, read_tokenizer
 
@@ -25,7 +26,7 @@ THINKS = "{% if enable_thinking %}{{ pace }}{% endif %}"
 def conversations(directories: dict[str, Path]) -> dict[str, tuple[Conversation, Any]]:  # noqa: F811
     """Ours of each template, and transformers' tokenizer."""
     return {
-        name: (Conversation(read_tokenizer(at), read_template(at)), AutoTokenizer.from_pretrained(at))
+        name: (Conversation(read_tokenizer(at), read_template(at), THOUGHTLESS), AutoTokenizer.from_pretrained(at))
         for name, at in directories.items()
     }
 

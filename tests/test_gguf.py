@@ -239,7 +239,15 @@ def edited(tmp_path: Path, **values: Any) -> Path:
         ({"split__count": 3}, "one of 3 parts.*--merge"),
         ({"llama__block_count": None}, r"llama\.block_count is missing"),
         ({"llama__attention__head_count_kv": [2, 1]}, "head_count_kv differs from layer to layer"),
-        ({"llama__expert_count": 8}, r"llama\.expert_count is set"),
+        ({"llama__expert_count": 8}, r"llama\.expert_count is 8, which is not served"),
+        ({"llama__attention__sliding_window": 64}, r"attention\.sliding_window is 64"),
+        ({"llama__logit_scale": 0.5}, r"llama\.logit_scale is 0\.5"),
+        ({"llama__attn_logit_softcapping": 50.0}, r"llama\.attn_logit_softcapping is 50"),
+        ({"llama__rope__scaling__yarn_log_multiplier": 0.1}, "yarn_log_multiplier is 0.1"),
+        ({"llama__rope__scale_linear": 4.0}, "rope.scale_linear is 4"),
+        ({"llama__attention__causal": False}, "attention.causal is False"),
+        ({"llama__what_comes_next": 1}, "llama.what_comes_next is 1"),
+        ({"general__type": "adapter"}, "general.type is 'adapter'"),
         ({"llama__attention__value_length": 8}, r"llama\.attention\.value_length is 8, but heads have 16"),
         ({"llama__rope__dimension_count": 8}, r"llama\.rope\.dimension_count is 8"),
         ({"llama__rope__scaling__type": "spiral"}, "unknown llama.rope.scaling.type 'spiral'"),
@@ -249,6 +257,21 @@ def edited(tmp_path: Path, **values: Any) -> Path:
 def test_files_that_are_refused(values: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=rf"edited\.gguf: .*{message}"):
         GgufCheckpoint(edited(tmp_path, **values))
+
+
+def test_keys_that_say_nothing_pass(tmp_path: Path) -> None:
+    values: dict[str, Any] = {
+        "llama__expert_count": 0, "llama__attention__causal": True, "llama__rope__scaling__finetuned": True,
+        "llama__rope__scaling__type": "none", "general__type": "model", "quantize__imatrix__chunks_count": 7,
+    }  # fmt: skip
+    assert GgufCheckpoint(edited(tmp_path, **values)).names == GgufCheckpoint(edited(tmp_path)).names
+
+
+def test_a_factor_without_a_type_is_linear(tmp_path: Path) -> None:
+    """llama.cpp takes it so."""
+    plain, _ = rope_frequencies(GgufCheckpoint(edited(tmp_path)).config)
+    scaled = GgufCheckpoint(edited(tmp_path, llama__rope__scaling__factor=4.0))
+    torch.testing.assert_close(rope_frequencies(scaled.config)[0], plain / 4)
 
 
 def test_rope_scaling(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,19 +19,20 @@ CONTROL = {"<|endoftext|>": 151643, "<|im_end|>": 151645, "<|MASK|>": 151669}
 def masking(
     name: str = "JetLM/SDAR-8B-Chat", family: str = "sdar", size: int | None = None, *,
     generation: dict[str, Any] | None = None, eos: tuple[int, ...] = (151643,),
-    control: dict[str, int] = CONTROL, **config: Any,
+    control: dict[str, int] = CONTROL, paths: Sequence[str] = (), **config: Any,
 ) -> Masking:  # fmt: skip
     defaults = FAMILIES[family].blocks
     assert defaults is not None
     made = make_config(RAW[family] | {"vocab_size": 157184, "eos_token_id": 151643} | config, None, "config.json")
-    return Masking.of(name, made, generation or {}, defaults, control=control, eos=eos, size=size)
+    return Masking.of(name, made, generation or {}, defaults, control=control, eos=eos, size=size, paths=paths)
 
 
 @pytest.mark.parametrize(("name", "family", "size", "config", "wanted"), [
-    ("JetLM/SDAR-8B-Chat", "sdar", None, {}, (4, "sdar's default")),
+    ("JetLM/SDAR-8B-Chat", "sdar", None, {}, (4, "the release of that name")),
     ("JetLM/SDAR-8B-Chat-b32", "sdar", None, {}, (32, "the model's name")),
     ("JetLM/SDAR-30B-A3B-Chat-b8", "sdar_moe", None, {}, (8, "the model's name")),
-    ("SDAR-b8-Chat", "sdar", None, {}, (4, "sdar's default")),
+    ("SDAR-b8-Chat", "sdar", None, {}, (8, "the model's name")),
+    ("acme/wren-1b-B32", "sdar", None, {}, (32, "the model's name")),
     ("SDAR-8B-Chat-b32", "sdar", None, {"block_size": 16}, (16, "config.json")),
     ("SDAR-8B-Chat-b32", "sdar", None, {"block_length": 16}, (16, "config.json")),
     ("SDAR-8B-Chat-b32", "sdar", 64, {"block_size": 16}, (64, "the option")),
@@ -78,7 +80,37 @@ def test_sizes_that_are_not_given(size: int) -> None:
         masking(size=size)
     assert caught.value.field == "block_size"
     with pytest.raises(CheckpointError, match="a block of 4096 rows"):
-        masking("SDAR-b4096")
+        masking(block_size=4096)
+
+
+@pytest.mark.parametrize(("name", "paths", "config", "wanted"), [
+    ("model", ["/m/wren-1b-b32/hf_ckpt"], {}, (32, "its path")),
+    ("model", ["/m/model", "/m/models--acme--Wren-1b-B8/snapshots/0fb4e1"], {}, (8, "its path")),
+    ("model", ["/m/model"], {"_name_or_path": "acme/wren-1b-b16"}, (16, "config.json's _name_or_path")),
+    ("wren-b8", ["/m/model-b8"], {"_name_or_path": "wren-b8"}, (8, "the model's name")),
+])  # fmt: skip
+def test_what_tells_the_size(name: str, paths: list[str], config: dict[str, Any], wanted: tuple[int, str]) -> None:
+    found = masking(name, paths=paths, **config)
+    assert (found.size, found.found["size"]) == wanted
+
+
+@pytest.mark.parametrize(("name", "paths", "config", "message"), [
+    ("hf_ckpt", ["/m/hf_ckpt"], {}, "nothing tells how many rows"),
+    ("SDAR-8B-Chat", ["/m/SDAR-8B-Chat"], {}, "nothing tells how many rows"),  # anybody's, by the last of its path
+    ("wren-1b32", ["/m/b32/wren-b1"], {}, "nothing tells how many rows"),
+    ("wren-b8", ["/m/wren-b32"], {}, "its names tell blocks of 8 and of 32 rows"),
+    ("wren-b8", ["/m/wren-b8"], {"_name_or_path": "wren-b4"}, "its names tell blocks of 4 and of 8 rows"),
+])  # fmt: skip
+def test_a_size_that_is_not_told_is_asked_for(
+    name: str, paths: list[str], config: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(CheckpointError, match=f"{message}.*give --block-size"):
+        masking(name, paths=paths, **config)
+    assert masking(name, paths=paths, size=16, **config).size == 16
+
+
+def test_a_size_in_generation_config() -> None:
+    assert masking("m", generation={"block_length": 8}).describe()["block_size"] == "8 (generation_config.json)"
 
 
 @pytest.mark.parametrize("name", ["inclusionAI/LLaDA2.1-mini", "LLaDA2.2-flash", "llada-2.1-mini-bf16"])

@@ -68,19 +68,20 @@ class DecideSettings:
     cached_bytes: int = 64 << 20
 
 
-def settings_for(name: str, *, method: Method | None = None, chat: bool = True) -> DecideSettings:
-    """The settings of a model by its name and whether it has a chat template.
+def settings_for(template: str | None, *, method: Method | None = None, chat: bool = True) -> DecideSettings:
+    """The settings of a model by its chat template, and whether that frames a text. Names and paths count for nothing.
 
-    Letters need a model that follows instructions. SmolLM2 picks the first letter whatever it reads,
-    and a base model has learnt no such thing, so these score the options' own text. `method`
+    Letters need a model that follows instructions. SmolLM2, whose template introduces it, picks the first letter
+    whatever it reads, and a base model has learnt no such thing, so these score the options' own text. `method`
     overrides that choice.
     """
     settings = DecideSettings(method="letters" if chat else "options")
-    if "smollm" in name.lower():
+    if template is not None and _SMOLLM_SAYS in template:
         settings = DecideSettings(method="options", temperature=_SMOLLM)
     if method is None or method == settings.method:
         return settings
     return replace(settings, method=method, temperature=Temperatures())
 
 
+_SMOLLM_SAYS = "named SmolLM"
 _SMOLLM = Temperatures(choice=1.5, score=8.0)  # measured: at 1 it is far too sure of itself (docs/quality.md)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Protocol
 
 from ramet.errors import CheckpointError, InvalidRequest
 
-_IN_NAME = re.compile(r"-b(\d+)$")
+_IN_NAME = re.compile(r"-b(2|4|8|16|32|64|128)(?!\w)", re.IGNORECASE)
 # LLaDA2.1 and 2.2 go back to what they have written. Their config.json may be that of 2.0, so names tell.
 _EDITS = re.compile(r"llada-?2[.-][1-9]", re.IGNORECASE)
 _EDITING = ("edit_threshold", "editing_threshold", "max_post_edit_steps", "max_post_steps")
@@ -19,11 +20,13 @@ class Defaults(Protocol):
     """What a family says, see families/family.py."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int | None: ...
     @property
     def mask(self) -> int: ...
     @property
     def stops(self) -> tuple[str, ...]: ...
+    @property
+    def plain(self) -> Mapping[str, int]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +50,17 @@ class Masking:
         control: Mapping[str, int],
         eos: tuple[int, ...],
         size: int | None = None,
+        paths: Sequence[str] = (),
     ) -> Masking:
         """Of the checkpoint `name`, its configuration and what generation_config.json holds; control and eos: the
-        tokenizer's. `size` is an option and wins. Raises CheckpointError; InvalidRequest for the option."""
-        _check_editing(name, generation)
-        rows, rows_from = _size(name, config, defaults, size)
+        tokenizer's. `size` is an option and wins. `paths`: where the checkpoint lies, whole. Raises CheckpointError;
+        InvalidRequest for the option."""
+        names = {"the model's name": [name], "its path": paths, "config.json's _name_or_path": [config.name_or_path]}
+        _check_editing(name, generation, chain.from_iterable(names.values()))
+        if size is None:
+            rows, rows_from = _size(name, config, generation, defaults, names)
+        else:
+            rows, rows_from = size, "the option"
         if not 2 <= rows <= config.max_position_embeddings:
             wrong = f"a block of {rows} rows; there are from 2 to {config.max_position_embeddings}"
             if size is not None:
@@ -82,18 +91,37 @@ class Masking:
         return self.size - n_rows % self.size
 
 
-def _size(name: str, config: Any, defaults: Defaults, asked: int | None) -> tuple[int, str]:
-    if asked is not None:
-        return asked, "the option"
-    if config.block_size is not None:
-        return config.block_size, "config.json"
-    if named := _IN_NAME.search(name):
-        return int(named[1]), "the model's name"
-    return defaults.size, f"{config.model_type}'s default"
+def _size(
+    name: str, config: Any, generation: Mapping[str, Any], defaults: Defaults, names: Mapping[str, Sequence[str]]
+) -> tuple[int, str]:
+    """Rows of a block, and where that was found. Raises CheckpointError where nothing tells, or several things do."""
+    for told, where in ((vars(config), "config.json"), (generation, "generation_config.json")):
+        for key in ("block_size", "block_length"):
+            if isinstance(rows := told.get(key), int):
+                return rows, where
+    found = {
+        where: {int(match[1]) for text in texts for match in _IN_NAME.finditer(text)} for where, texts in names.items()
+    }
+    sizes = sorted(set().union(*found.values()))
+    if len(sizes) == 1:
+        return sizes[0], next(where for where, own in found.items() if own)
+    if not sizes and name in defaults.plain:
+        return defaults.plain[name], "the release of that name"
+    if not sizes and defaults.size is not None:
+        return defaults.size, f"{config.model_type}'s default"
+    what = (
+        f"its names tell blocks of {' and of '.join(map(str, sizes))} rows"
+        if sizes
+        else ("nothing tells how many rows its blocks have, neither config.json nor its name and path")
+    )
+    raise CheckpointError(
+        f"{name}: {what}, and with other blocks than it was trained for its answers are wrong: give --block-size "
+        "(block_size in Python), or set block_size in config.json"
+    )
 
 
-def _check_editing(name: str, generation: Mapping[str, Any]) -> None:
+def _check_editing(name: str, generation: Mapping[str, Any], names: Iterable[str]) -> None:
     keys = [key for key in _EDITING if generation.get(key) is not None]
-    if _EDITS.search(name) or keys:
+    if keys or any(_EDITS.search(each) for each in names):
         told = f"generation_config.json has {keys[0]}" if keys else "LLaDA2.1 and 2.2 do"
         raise CheckpointError(f"{name}: models that edit what they have written are not served ({told})")

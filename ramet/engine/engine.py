@@ -28,6 +28,7 @@ from ramet.engine.cache import Cache
 from ramet.engine.course import Course
 from ramet.engine.latency import describe, latency, setup_of
 from ramet.engine.load import (
+    asked_of,
     check_kind,
     check_limits,
     denoising_of,
@@ -95,7 +96,7 @@ class Engine:
         assert settings.max_round_tokens
         assert settings.cache_bytes
         self.name, self.decider, self.settings = name, decider, settings
-        self.shape, self.masking = model.shape, masking
+        self.shape, self.masking, self._sampled = model.shape, masking, sampled or Sampled()
         self.fault: EngineFault | None = None
         self._cache = Cache.allocate(model, settings)
         if settings.max_round_tokens < self._cache.grain:
@@ -115,7 +116,7 @@ class Engine:
             self.replies = replies_for(self._cache, settings, masking)
             self._writer = ReplyWriter(
                 conversation, self._longest_reply(), masking=masking, vocab_size=self.shape.vocab_size,
-                eos=masking.eos if masking else frozenset(conversation.tokenizer.eos), sampled=sampled or Sampled(),
+                eos=masking.eos if masking else frozenset(conversation.tokenizer.eos), sampled=self._sampled,
                 settings=settings, begin=self._begin_reply, mail=self._mail,
             )  # fmt: skip
             if masking is not None and settings.mode == "chunk":
@@ -150,7 +151,8 @@ class Engine:
         assert resolved.threads
         torch.set_num_threads(resolved.threads)
         checkpoint = open_known(source)
-        frame, tokenizer = checkpoint.frame(), checkpoint.tokenizer()
+        asked, tokenizer = asked_of(checkpoint), checkpoint.tokenizer()
+        frame = checkpoint.frame(asked)
         check_kind(checkpoint, resolved)
         canvas = denoising = None
         masking, shape = masking_of(checkpoint, resolved), shape_of(checkpoint)
@@ -166,15 +168,15 @@ class Engine:
             frame = thoughtless(tokenizer, frame)
             canvas = Canvas.of(tokenizer, frame, denoising)
         check_limits(shape, denoising, masking, resolved)
-        asking = settings_for(checkpoint.name, method=method, chat=bool(frame.tail))
+        asking = settings_for(checkpoint.template(), method=method, chat=bool(frame.tail))
         if resolved.batch_invariant and not tokenizer.splits_after_colon:
             raise CheckpointError(
                 f"{checkpoint.name}: its tokens may span the cut between state and question, so the cut depends on all "
                 "the questions of a request, and answers cannot be batch-invariant; load without batch_invariant"
             )
-        decider = Decider(tokenizer, frame, asking, canvas, masking)
-        model, conversation = load_model(checkpoint, resolved), Conversation(tokenizer, checkpoint.template())
         sampled = sampled_of(checkpoint, masking)
+        decider = Decider(tokenizer, frame, asking, canvas, masking)
+        model, conversation = load_model(checkpoint, resolved), Conversation(tokenizer, checkpoint.template(), asked)
         return cls(name or checkpoint.name, model, decider, resolved, denoising, conversation, masking, sampled)
 
     def decide(
@@ -353,6 +355,7 @@ class Engine:
             "cache": self._cache.describe(),
             **(self.masking.describe() if self.masking else {}),
             **({"chunk_size": self._chunks()} if self.masking else {}),
+            **({"draws": self._sampled.describe()} if self.replies else {}),
             **({"latency": describe(self.latency)} if self.latency else {}),
             **{f"op {name}": why for name, why in self._runner.model.ops.why.items()},
         }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -35,6 +38,34 @@ from ramet.ops.gated_delta import cpu as gated_delta
 from ramet.ops.native import library
 from ramet.weights import Checkpoint, load, open_checkpoint
 
+_UNHELD: dict[str, tuple[object, ...]] = {  # keys of generation_config.json, and the values that ask for nothing
+    "bad_words_ids": (None, []),
+    "begin_suppress_tokens": (None, []),
+    "encoder_repetition_penalty": (None, 1),
+    "epsilon_cutoff": (None, 0),
+    "eta_cutoff": (None, 0),
+    "forced_bos_token_id": (None,),
+    "forced_eos_token_id": (None,),
+    "guidance_scale": (None, 1),
+    "length_penalty": (None, 1),
+    "min_length": (None, 0),
+    "min_new_tokens": (None, 0),
+    "min_p": (None, 0),
+    "no_repeat_ngram_size": (None, 0),
+    "num_beams": (None, 1),
+    "penalty_alpha": (None, 0),
+    "repetition_penalty": (None, 1),
+    "sequence_bias": (None, []),
+    "stop_strings": (None, []),
+    "suppress_tokens": (None, []),
+    "top_h": (None,),
+    "typical_p": (None, 1),
+}
+_DRAWN: dict[str, Callable[[float], bool]] = {  # what it says of draws, and whether that may be
+    "temperature": lambda value: value >= 0,
+    "top_k": lambda value: value >= 0 and value == int(value),
+    "top_p": lambda value: 0 < value <= 1,
+}
 _OF_CANVASES = ("canvas_length", "max_denoising_steps", "single_pass_reads")
 _OF_MASKS = (
     "block_size", "mode", "chunk_size", "chunk_tiers", "ahead", "unmasking_strategy", "confidence_threshold",
@@ -97,7 +128,7 @@ def masking_of(checkpoint: Checkpoint, settings: EngineSettings) -> Masking | No
     tokenizer = checkpoint.tokenizer()
     return Masking.of(
         checkpoint.name, checkpoint.config, checkpoint.generation, defaults, control=tokenizer.control,
-        eos=tokenizer.eos, size=settings.block_size,
+        eos=tokenizer.eos, size=settings.block_size, paths=checkpoint.paths,
     )  # fmt: skip
 
 
@@ -200,12 +231,24 @@ def replies_for(cache: Cache, settings: EngineSettings, masking: Masking | None)
     )  # fmt: skip
 
 
+def asked_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """The variables of the chat template, as the cards of its family set them."""
+    return FAMILIES[checkpoint.model_type].asked
+
+
 def sampled_of(checkpoint: Checkpoint, masking: Masking | None) -> Sampled:
-    """How a model's ids are drawn: masks by the likeliest, as those who publish such models measure them; the next
-    token as generation_config.json says, where it does."""
-    if masking is not None:
+    """How ids are drawn unless a request says it: as generation_config.json says. Where that leaves the temperature
+    open, masks take the likeliest id, as those who publish such models measure them. Warns of what does not hold.
+    Raises CheckpointError."""
+    generation = checkpoint.generation
+    unheld = [f"{key} {generation[key]!r}" for key, idle in _UNHELD.items() if generation.get(key) not in idle]
+    if unheld:
+        warnings.warn(f"{checkpoint.name}: generation_config.json's {', '.join(unheld)}: not held to", stacklevel=2)
+    told = {name: value for name in _DRAWN if (value := generation.get(name)) is not None}
+    for name, value in told.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not _DRAWN[name](value):
+            raise CheckpointError(f"{checkpoint.name}: generation_config.json: {name} is {value!r}")
+    samples = generation.get("do_sample")
+    if samples is False or (masking is not None and "temperature" not in told and samples is None):
         return Sampled(temperature=0.0)
-    told = {name: checkpoint.generation.get(name) for name in ("temperature", "top_k", "top_p")}
-    if checkpoint.generation.get("do_sample") is False:
-        return Sampled(temperature=0.0)
-    return Sampled(**{name: value for name, value in told.items() if value is not None})
+    return Sampled(**told)

@@ -161,6 +161,12 @@ class Sampled:
     top_k: int = 0
     top_p: float = 1.0
 
+    def describe(self) -> str:
+        """For people."""
+        if not self.temperature:
+            return "the likeliest"
+        return f"at temperature {self.temperature:g}, top_k {self.top_k}, top_p {self.top_p:g}"
+
 
 class ReplyWriter(Writer):
     """Of a model that fills in masks, or writes token by token: a reply goes on beside all others.

@@ -6,27 +6,40 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
-from ramet.families.family import Plan, Weight, attention_plan, layer_kinds, layers_plan, mlp_plan, outer_plan, require
+from ramet.families.family import (
+    Plan,
+    Weight,
+    attention_plan,
+    layer_kinds,
+    layers_plan,
+    mlp_plan,
+    outer_plan,
+    require,
+    require_whole_heads,
+    window_of,
+)
 from ramet.layers.shape import AttentionShape, ExpertsShape, LayerShape, MLPShape, Shape
 
+_WINDOWED, _WHOLE = "sliding_attention", "full_attention"
 
-def dense_shape(config: Any, *, qk_norm: bool, mlp: ExpertsShape | None = None) -> Shape:
-    """The keys that Llama-like configurations share (transformers' LlamaConfig and its kin). mlp: what layers have
-    instead of a gated MLP."""
+
+def dense_shape(config: Any, *, qk_norm: bool, windows: bool = False, mlp: ExpertsShape | None = None) -> Shape:
+    """The keys that Llama-like configurations share (transformers' LlamaConfig and its kin). windows: whether layers
+    may have one. mlp: what layers have instead of a gated MLP."""
     require(config, "hidden_act", "silu")
+    require_whole_heads(config)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    window = getattr(config, "sliding_window", None) or 0
     dense = mlp or MLPShape(config.intermediate_size, bias=bool(getattr(config, "mlp_bias", False)))
     layers = [
         LayerShape(
             AttentionShape(
                 n_heads=config.num_attention_heads, n_kv_heads=config.num_key_value_heads, head_dim=head_dim,
-                scale=head_dim**-0.5, window=window if kind == "sliding_attention" else 0,
+                scale=head_dim**-0.5, window=window_of(config, kind, _WINDOWED),
                 bias=bool(config.attention_bias), qk_norm=qk_norm,
             ),
             dense,
         )
-        for kind in layer_kinds(config, "sliding_attention", "full_attention")
+        for kind in layer_kinds(config, *((_WINDOWED,) if windows else ()), _WHOLE)
     ]  # fmt: skip
     return Shape(
         vocab_size=config.vocab_size, hidden_size=config.hidden_size, layers=tuple(layers), eps=config.rms_norm_eps,

@@ -13,6 +13,7 @@ from typing import Any
 
 from ramet.errors import CheckpointError
 from ramet.families.family import (
+    THOUGHTLESS,
     Family,
     Plan,
     Weight,
@@ -70,4 +71,5 @@ FAMILY = Family(
     shape=diffusion_gemma_shape,
     plan=diffusion_gemma_plan,
     unused=tuple(f"{_ENCODER}{tower}." for tower in ("vision_tower", "embed_vision")),
+    asked=THOUGHTLESS,
 )

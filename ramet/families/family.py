@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -27,18 +28,23 @@ class Weight:
 Plan = dict[str, Weight]  # by our name
 
 
+THOUGHTLESS: Mapping[str, Any] = MappingProxyType({"enable_thinking": False})
+
+
 def _none(*_: object) -> tuple[str, ...]:
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class BlockDefaults:
-    """Of models that fill in blocks of masks, what their checkpoints leave open: rows of a block, the mask's id, and
-    the texts of the control tokens that end a reply."""
+    """Of models that fill in blocks of masks, what their checkpoints leave open: rows of a block (None where releases
+    differ in them), the mask's id, and the texts of the control tokens that end a reply. plain: releases on the hub
+    whose names tell no size, and theirs."""
 
-    size: int
+    size: int | None
     mask: int
     stops: tuple[str, ...]
+    plain: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +53,15 @@ class Family:
     the weights of a checkpoint of that shape that has the parameters `names`; `unused` begins the names of
     parameters that are left alone: towers for images and sound, heads for speculation; `idle` names those that a
     layer of such a shape has no use for. `blocks`: of models whose rows see their whole block, what holds where
-    nothing else is said."""
+    nothing else is said. `asked`: variables of the chat template, as the models' cards set them for replies without
+    thoughts; none where a card sets none."""
 
     shape: Callable[[Any], Shape]
     plan: Callable[[Shape, Collection[str]], Plan]
     unused: tuple[str, ...] = ()
     idle: Callable[[Shape, Collection[str]], tuple[str, ...]] = _none
     blocks: BlockDefaults | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
 
 def require(config: Any, key: str, *allowed: object) -> None:
@@ -62,6 +70,26 @@ def require(config: Any, key: str, *allowed: object) -> None:
     if value not in allowed:
         names = " or ".join(repr(a) for a in allowed)
         raise CheckpointError(f"config.json: {key} is {value!r}; {config.model_type} is implemented for {names}")
+
+
+def require_whole_heads(config: Any) -> None:
+    """Refuse a rotary embedding that turns a part of each head."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    for each in (rope, *(value for value in rope.values() if isinstance(value, dict))):
+        part = each.get("partial_rotary_factor", 1)
+        if part not in (None, 1) and each.get("rope_type") != "proportional":  # which has no part to it but zeros
+            raise CheckpointError(
+                f"config.json: partial_rotary_factor is {part!r}; {config.model_type} is implemented for whole heads"
+            )
+
+
+def window_of(config: Any, kind: str, windowed: str) -> int:
+    """Of a layer of type `kind`: rows that it sees at most where that is the `windowed` one; 0 for all."""
+    if kind != windowed:
+        return 0
+    if not (window := getattr(config, "sliding_window", None)):
+        raise CheckpointError(f"config.json: layer_types has {kind}, but sliding_window is {window!r}")
+    return int(window)
 
 
 def layer_kinds(config: Any, *known: str) -> list[str]:

@@ -18,6 +18,8 @@ from ramet.families.family import (
     mlp_plan,
     outer_plan,
     require,
+    require_whole_heads,
+    window_of,
 )
 from ramet.layers.shape import AttentionShape, LayerShape, MLPShape, Shape
 
@@ -26,6 +28,7 @@ _WINDOWED, _WHOLE = "sliding_attention", "full_attention"
 
 def gemma3_shape(config: Any) -> Shape:
     """Reads transformers' Gemma3TextConfig."""
+    require_whole_heads(config)
     require(config, "hidden_activation", "gelu_pytorch_tanh")
     require(config, "use_bidirectional_attention", False, None)
     require(config, "attn_logit_softcapping", None)
@@ -48,7 +51,7 @@ def gemma3_plan(shape: Shape, names: Collection[str]) -> Plan:
 def _attention(config: Any, kind: str, rotaries: tuple[str, ...]) -> AttentionShape:
     return AttentionShape(
         n_heads=config.num_attention_heads, n_kv_heads=config.num_key_value_heads, head_dim=config.head_dim,
-        scale=config.query_pre_attn_scalar**-0.5, window=config.sliding_window if kind == _WINDOWED else 0,
+        scale=config.query_pre_attn_scalar**-0.5, window=window_of(config, kind, _WINDOWED),
         rotary=rotaries.index(kind), bias=bool(config.attention_bias), qk_norm=True,
     )  # fmt: skip
 

@@ -12,6 +12,7 @@ from typing import Any
 from ramet.config import layer_config
 from ramet.errors import CheckpointError
 from ramet.families.family import (
+    THOUGHTLESS,
     Family,
     Plan,
     Weight,
@@ -22,6 +23,8 @@ from ramet.families.family import (
     prefix,
     products,
     require,
+    require_whole_heads,
+    window_of,
 )
 from ramet.layers.shape import AttentionShape, DenseExpertsShape, LayerShape, MLPShape, PerLayerShape, Shape
 
@@ -80,6 +83,7 @@ def _owners(kinds: list[str], n_own: int) -> list[int | None]:
 
 def require_text(config: Any) -> None:
     """Refuse a text model that the layers here do not compute."""
+    require_whole_heads(config)
     require(config, "hidden_activation", "gelu_pytorch_tanh")
     require(config, "attention_bias", False)
     require(config, "use_bidirectional_attention", None, "vision")  # the latter is about images alone
@@ -92,7 +96,7 @@ def attention_shape(
     own = layer_config(config, kind)
     return AttentionShape(
         n_heads=config.num_attention_heads, n_kv_heads=own.num_key_value_heads, head_dim=own.head_dim, scale=1.0,
-        window=config.sliding_window if kind == SLIDING else 0, rotary=rotaries.index(kind), qk_norm=True,
+        window=window_of(config, kind, SLIDING), rotary=rotaries.index(kind), qk_norm=True,
         unit_values=True, keys_are_values=keys_are_values, keys_of=keys_of,
     )  # fmt: skip
 
@@ -181,4 +185,5 @@ FAMILY = Family(
     plan=gemma4_plan,
     unused=tuple(f"model.{tower}." for tower in _TOWERS),
     idle=gemma4_idle,
+    asked=THOUGHTLESS,
 )

@@ -5,6 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from ramet.families.dense import dense_plan, dense_shape
-from ramet.families.family import Family
+from ramet.families.family import THOUGHTLESS, Family
 
-FAMILY = Family(shape=partial(dense_shape, qk_norm=True), plan=dense_plan)
+FAMILY = Family(shape=partial(dense_shape, qk_norm=True, windows=True), plan=dense_plan, asked=THOUGHTLESS)

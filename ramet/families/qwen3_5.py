@@ -15,6 +15,7 @@ import torch
 
 from ramet.errors import CheckpointError
 from ramet.families.family import (
+    THOUGHTLESS,
     Family,
     Plan,
     Weight,
@@ -122,4 +123,4 @@ def gates_last(n_heads: int, weight: torch.Tensor) -> torch.Tensor:
     return pairs.transpose(0, 1).reshape(weight.shape)
 
 
-FAMILY = Family(shape=_dense_shape, plan=_dense_plan, unused=UNUSED)
+FAMILY = Family(shape=_dense_shape, plan=_dense_plan, unused=UNUSED, asked=THOUGHTLESS)

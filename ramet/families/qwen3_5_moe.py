@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ramet.families.experts import experts_chosen, experts_plan
-from ramet.families.family import Family, Plan, products, require
+from ramet.families.family import THOUGHTLESS, Family, Plan, products, require
 from ramet.families.qwen3_5 import UNUSED, hybrid_plan, hybrid_shape
 from ramet.layers.shape import ExpertsShape, LayerShape, Shape
 
@@ -37,4 +37,4 @@ def _mlp_plan(hidden: int, names: Collection[str], layer: LayerShape, at: str) -
     return {**products(at, sizes), **experts_plan(f"{at}.experts", mlp.n_experts, mlp.size, hidden, names)}
 
 
-FAMILY = Family(shape=_shape, plan=_plan, unused=UNUSED)
+FAMILY = Family(shape=_shape, plan=_plan, unused=UNUSED, asked=THOUGHTLESS)

@@ -8,7 +8,9 @@ from ramet.families.dense import dense_plan, dense_shape
 from ramet.families.family import BlockDefaults, Family, require
 from ramet.layers.shape import Shape
 
-BLOCKS = BlockDefaults(size=4, mask=151669, stops=("<|endoftext|>", "<|im_end|>"))
+# Trained for blocks of 4 to 64, which the end of a release's name tells; those that say none have 4.
+_PLAIN = {f"JetLM/SDAR-{size}": 4 for size in ("1.7B-Chat", "4B-Chat", "8B-Chat", "30B-A3B-Chat", "30B-A3B-Sci")}
+BLOCKS = BlockDefaults(size=None, mask=151669, stops=("<|endoftext|>", "<|im_end|>"), plain=_PLAIN)
 
 
 def _shape(config: Any) -> Shape:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from ramet.errors import CheckpointError, InvalidRequest
 from ramet.text.template import ChatTemplate
@@ -39,15 +41,15 @@ class Frame:
         return [*self.head, *tokenizer.encode(self.opening + text + self.closing), *self.tail]
 
 
-def frame(tokenizer: Tokenizer, template: str | None) -> Frame:
-    """The frame that a template gives, or the plain one, BOS and nothing else, without a template.
+def frame(tokenizer: Tokenizer, template: str | None, asked: Mapping[str, Any] = MappingProxyType({})) -> Frame:
+    """The frame that a template gives, its variables as `asked`; without a template BOS and nothing else.
 
     Every frame is checked against the whole prompt rendered and encoded in one go. Raises CheckpointError when the
     template refuses a single user turn, changes its content, or when its tokens join the content's.
     """
     if template is None:
         return _plain_frame(tokenizer)
-    chat = ChatTemplate(template, tokenizer.specials)
+    chat = ChatTemplate(template, tokenizer.specials, asked)
     try:
         before, after = _around(chat, _MARK)
         trims = _trims(chat, before, after)

@@ -17,11 +17,14 @@ _NONCHARACTERS = "".join(map(chr, range(0xFDD0, 0xFDF0)))  # Unicode keeps these
 
 
 class Conversation:
-    """Of one model: its tokenizer, and its chat template where it has one. Safe to share between threads."""
+    """Of one model: its tokenizer, and its chat template where it has one, with the variables that its card sets
+    (`asked`). Safe to share between threads."""
 
-    def __init__(self, tokenizer: Tokenizer, template: str | None) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, template: str | None, asked: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         self.tokenizer = tokenizer
-        self.template = None if template is None else ChatTemplate(template, tokenizer.specials)
+        self.template = None if template is None else ChatTemplate(template, tokenizer.specials, asked)
 
     def prompt(self, text: str) -> list[int]:
         """Ids of a text that no template frames, BOS first where the tokenizer's metadata asks for one. Control tokens

@@ -29,11 +29,15 @@ _GENERATION = re.compile(r"{%-?\s*(end)?generation\s*-?%}")  # transformers' own
 
 
 class ChatTemplate:
-    """`source` is the template's text, `specials` the texts that it may name, such as ``bos_token``."""
+    """`source` is the template's text, `specials` the texts that it may name, such as ``bos_token``, `asked` the values
+    of its variables where a caller sets none: those of the model's card."""
 
-    def __init__(self, source: str, specials: Mapping[str, str]) -> None:
+    def __init__(
+        self, source: str, specials: Mapping[str, str], asked: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         self.source = source
         self.specials = dict(specials)
+        self.asked = dict(asked)
 
     @cached_property
     def options(self) -> frozenset[str] | None:
@@ -51,7 +55,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         options: Mapping[str, Any] = MappingProxyType({}),
     ) -> str:
-        """The prompt of a conversation, thinking off where the template knows how. Keys that are None are left out.
+        """The prompt of a conversation. Keys that are None are left out.
 
         `options` are variables of the template, none of them RESERVED. Raises InvalidRequest with the template's own
         message when it refuses the messages.
@@ -65,7 +69,7 @@ class ChatTemplate:
                 conversations=[chat],
                 chat_template=self.source,
                 add_generation_prompt=add_generation_prompt,
-                **{"enable_thinking": False, **options, **self.specials},
+                **{**self.asked, **options, **self.specials},
             )
         except Exception as error:  # a template is a program of its own: whatever it raises is its refusal
             raise InvalidRequest(f"the chat template refuses these messages: {error}", field="messages") from error

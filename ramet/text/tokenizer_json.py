@@ -64,7 +64,9 @@ def _text(value: Any) -> str | None:
     return value.get("content") if isinstance(value, Mapping) else value
 
 
-def _add_configured(full: tokenizers.Tokenizer, settings: Mapping[str, Any], named: Collection[str], path: Path) -> None:
+def _add_configured(
+    full: tokenizers.Tokenizer, settings: Mapping[str, Any], named: Collection[str], path: Path
+) -> None:
     """Add the tokens that older checkpoints name in tokenizer_config.json alone; where it describes one of
     tokenizer.json otherwise, it holds, as with transformers. `named` ones, such as eos_token, are special."""
     present = {token.content: token for token in full.get_added_tokens_decoder().values()}
@@ -87,7 +89,8 @@ def _check_strips(token: AddedToken, other: AddedToken, path: Path) -> None:
     """Which of two files holds depends on the class, but for the plain ones."""
     if differing := [flag for flag in _STRIPS if getattr(token, flag) != getattr(other, flag)]:
         raise CheckpointError(
-            f"{path}: {token.content!r} has another {', '.join(differing)} than in tokenizer_config.json; make both alike"
+            f"{path}: {token.content!r} has another {' and '.join(differing)} than in tokenizer_config.json: make both "
+            "files alike"
         )
 
 

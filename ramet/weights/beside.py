@@ -46,7 +46,9 @@ def check_bare(directory: Path) -> None:
         return
     listed = ", ".join(f"{name} ({what})" for name, what in found.items())
     remedies = dict.fromkeys(_REMEDIES[what] for what in found.values() if what in _REMEDIES)
-    remedy = "; ".join(remedies) or "to ask the bare model all the same, copy its other files to a directory of their own"
+    remedy = (
+        "; ".join(remedies) or "to ask the bare model all the same, copy its other files to a directory of their own"
+    )
     raise CheckpointError(
         f"{directory} is more than its weights: it holds {listed}, which is not read here, and without which the "
         f"answers would be another model's; {remedy}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
 
 
 class Checkpoint(Protocol):
-    """name: the model's, for people. model_type: transformers' word for the architecture. config: transformers' class
-    of that type, with `tie_word_embeddings` as the files need it. generation: what generation_config.json holds. names:
-    the parameters, as transformers names them; `lm_head.weight` is among them only if it is to be used."""
+    """name: the model's, for people. paths: where it was opened, and where that leads. model_type: transformers' word
+    for the architecture. config: transformers' class of that type, with `tie_word_embeddings` as the files need it.
+    generation: what generation_config.json holds. names: the parameters, as transformers names them; `lm_head.weight`
+    is among them only if it is to be used."""
 
     name: str
+    paths: tuple[str, ...]
     model_type: str
     config: PretrainedConfig
     generation: Mapping[str, Any]
@@ -48,8 +51,9 @@ class Checkpoint(Protocol):
     def template(self) -> str | None:
         """The chat template's text, if there is one."""
 
-    def frame(self) -> Frame:
-        """What the chat template, if there is one, writes around a user's content. Raises CheckpointError."""
+    def frame(self, asked: Mapping[str, Any] = MappingProxyType({})) -> Frame:
+        """What the chat template, if there is one, writes around a user's content, its variables as `asked`. Raises
+        CheckpointError."""
 
 
 def open_checkpoint(source: str | Path, *, known: Collection[str] | None = None) -> Checkpoint:

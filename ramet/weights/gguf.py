@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from ramet.errors import CheckpointError
 from ramet.text.chat import Frame, frame
 from ramet.text.tokenizer import Tokenizer
 from ramet.text.tokenizer_gguf import gguf_tokenizer
+from ramet.weights.finite import check_finite
 from ramet.weights.gguf_file import GgufFile
 
 _ROPE_FACTORS = "rope_freqs.weight"  # no parameter: what Llama 3.1's frequencies are divided by
@@ -64,6 +66,7 @@ class GgufCheckpoint:
     def __init__(self, path: Path, name: str | None = None) -> None:
         self._file = GgufFile(path)
         self.name = name or path.stem
+        self.paths: tuple[str, ...] = (str(path.absolute()), str(path.resolve()))
         self.generation: Mapping[str, Any] = {}
         self._architecture = _architecture(self._file)
         self._sources = _sources(self._file, self._architecture)
@@ -109,9 +112,9 @@ class GgufCheckpoint:
         found: str | None = self._file.metadata.get("tokenizer.chat_template")
         return found
 
-    def frame(self) -> Frame:
+    def frame(self, asked: Mapping[str, Any] = MappingProxyType({})) -> Frame:
         try:
-            return frame(self._tokenizer, self.template())
+            return frame(self._tokenizer, self.template(), asked)
         except CheckpointError as error:
             raise CheckpointError(f"{self._file.path}: {error}") from error
 
@@ -130,10 +133,15 @@ class GgufCheckpoint:
             return None
         factors = torch.empty(self._file.shapes[_ROPE_FACTORS])
         self._file.read(_ROPE_FACTORS, factors)
+        check_finite(factors, _ROPE_FACTORS, str(self._file.path))
         return factors.tolist()
 
 
 def _architecture(file: GgufFile) -> _Architecture:
+    if (kind := file.metadata.get("general.type", "model")) != "model":
+        raise CheckpointError(
+            f"{file.path}: general.type is {kind!r}: it belongs to a model and is none; name the model's"
+        )
     name = file.metadata.get("general.architecture")
     if name not in _ARCHITECTURES:
         known = ", ".join(_ARCHITECTURES)

@@ -9,6 +9,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from ramet.errors import CheckpointError
 from ramet.weights.checkpoint import Checkpoint
+from ramet.weights.finite import check_finite
 
 _LISTED = 8  # names in an error
 
@@ -28,7 +29,7 @@ def load(
     plan: our name -> the checkpoint's names, laid one behind the other along dimension 0. unused: how the names begin
     that may be there and are left alone. shapes: what some of ours must come to. progress: show a bar on stderr; None
     shows one on a terminal. Strict both ways: raises CheckpointError for a name of the plan that is missing, a name of
-    the checkpoint that nothing uses, and shapes that do not fit.
+    the checkpoint that nothing uses, shapes that do not fit, and numbers that are not finite.
     """
     _check_names(checkpoint, plan, unused)
     merged = {ours: _shape(checkpoint, parts, (shapes or {}).get(ours)) for ours, parts in plan.items()}
@@ -40,6 +41,7 @@ def load(
         for name in parts:
             end = row + checkpoint.shape(name)[0]
             checkpoint.read(name, tensors[ours][row:end])
+            check_finite(tensors[ours][row:end], name, checkpoint.name)
             row = end
     return tensors
 

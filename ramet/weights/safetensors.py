@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ class SafetensorsCheckpoint:
     def __init__(self, directory: Path, name: str | None = None, *, known: Collection[str] | None = None) -> None:
         self._directory = directory
         self.name = name or directory.resolve().name
+        self.paths: tuple[str, ...] = (str(directory.absolute()), str(directory.resolve()))
         self.config = read_config(directory, known)
         self.model_type = str(self.config.model_type)
         self.generation: Mapping[str, Any] = read_json(directory / "generation_config.json")
@@ -44,8 +46,8 @@ class SafetensorsCheckpoint:
         part = file.get_slice(stored)
         if (kind := part.get_dtype()) not in _READ:
             raise CheckpointError(
-                f"{self._directory}: {stored} is stored as {kind}; read are {', '.join(_READ)}. Quantised weights are not "
-                "served from safetensors: take the release in bfloat16, or a GGUF file"
+                f"{self._directory}: {stored} is stored as {kind}, and read are {', '.join(_READ)}: take the release "
+                "in bfloat16, or a GGUF file"
             )
         return tuple(part.get_shape())
 
@@ -65,9 +67,9 @@ class SafetensorsCheckpoint:
     def template(self) -> str | None:
         return read_template(self._directory)
 
-    def frame(self) -> Frame:
+    def frame(self, asked: Mapping[str, Any] = MappingProxyType({})) -> Frame:
         try:
-            return frame(self._tokenizer, self.template())
+            return frame(self._tokenizer, self.template(), asked)
         except CheckpointError as error:
             raise CheckpointError(f"{self._directory}: {error}") from error
 

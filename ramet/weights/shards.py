@@ -96,8 +96,8 @@ def _check_others(directory: Path, others: Iterable[str], tensors: Collection[st
         more = [] if name.startswith(_ORIGINAL) else sorted(set(_opened(directory / name).keys()) - set(tensors))
         if more:
             raise CheckpointError(
-                f"{directory / name} holds {_listed(more)}, which is no part of the model's own files: a directory that "
-                "is more than its weights is not served; if the file is not to count, take it away"
+                f"{directory / name} holds {_listed(more)}, which the model's own files lack: a directory that is more "
+                "than its weights is not served; if the file is not to count, take it away"
             )
         _warn(directory, f"{name} is not among the model's own files: left out")
 
