@@ -245,7 +245,7 @@ def edited(tmp_path: Path, **values: Any) -> Path:
         ({"llama__attn_logit_softcapping": 50.0}, r"llama\.attn_logit_softcapping is 50"),
         ({"llama__rope__scaling__yarn_log_multiplier": 0.1}, "yarn_log_multiplier is 0.1"),
         ({"llama__rope__scale_linear": 4.0}, "rope.scale_linear is 4"),
-        ({"llama__attention__causal": False}, "attention.causal is False"),
+        ({"llama__attention__causal": False}, "attention.causal is 0"),
         ({"llama__what_comes_next": 1}, "llama.what_comes_next is 1"),
         ({"general__type": "adapter"}, "general.type is 'adapter'"),
         ({"llama__attention__value_length": 8}, r"llama\.attention\.value_length is 8, but heads have 16"),

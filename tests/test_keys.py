@@ -13,7 +13,7 @@ from transformers import CONFIG_MAPPING
 from ramet.config import make_config, read_config, rope_frequencies
 from ramet.errors import CheckpointError
 from ramet.families import FAMILIES
-from ramet.keys import KEYS
+from ramet.keys import COUNTING, KEYS
 from ramet.layers.shape import AttentionShape, ExpertsShape, GroupsShape, MLPShape, Shape
 
 # The keys of JetLM/SDAR-4B-Chat, of SDAR-30B-A3B and of inclusionAI/LLaDA2.0-mini.
@@ -78,6 +78,13 @@ def test_the_layers_of_llada() -> None:
     ("sdar", {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
     ("sdar", {"use_sliding_window": True}, "use_sliding_window is True"),
     ("sdar", {"layer_types": ["linear_attention"] * 3}, "layer_types has linear_attention"),
+    ("sdar", {"layer_types": ["sliding_attention"] * 3, "sliding_window": 8}, "layer_types has sliding_attention"),
+    ("sdar", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5; sdar is implemented for whole heads"),
+    ("sdar", {"logits_scaling": 8.0}, "logits_scaling is 8.0, which sdar is not implemented for"),
+    ("sdar_moe", {"rotary_dim": 8}, "rotary_dim is 8"),
+    ("sdar_moe", {"routed_scaling_factor": 2.5}, "routed_scaling_factor is 2.5"),
+    ("llada2_moe", {"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30.0"),
+    ("llada2_moe", {"sliding_window": 4096, "use_sliding_window": True}, "sliding_window is 4096"),
     ("sdar", {"rope_theta": None}, "rope_theta is missing"),
     ("sdar", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "of the kind 'dynamic'; served are default, linear"),
     ("sdar", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "no original_max_position_embeddings"),
@@ -105,6 +112,14 @@ def test_the_layers_of_llada() -> None:
 def test_what_is_refused(name: str, changed: dict[str, Any], message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         shape(name, **changed)
+
+
+@pytest.mark.parametrize("name", sorted(RAW))
+def test_keys_at_their_neutral_values_pass(name: str) -> None:
+    """Published files have many: a window that is off, soft caps that are none, a scale of one."""
+    idle = {key: values[-1] for key, values in COUNTING.items() if key not in KEYS[name].model_fields}
+    idle |= {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28, "is_causal": False}
+    assert shape(name, **idle) == shape(name)
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:

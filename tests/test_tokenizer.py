@@ -19,9 +19,10 @@ from transformers import AutoTokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from ramet.errors import CheckpointError, InvalidRequest
+from ramet.text.conversation import Conversation
 from ramet.text.tokenizer import Tokenizer
 from ramet.text.tokenizer_gguf import gguf_tokenizer
-from ramet.text.tokenizer_json import read_tokenizer
+from ramet.text.tokenizer_json import read_template, read_tokenizer
 from ramet.weights.checkpoint import open_checkpoint
 from ramet.weights.gguf_file import GgufFile
 
@@ -301,6 +302,61 @@ def test_tokens_that_only_the_configuration_names(tmp_path: Path) -> None:
     assert read_tokenizer(tmp_path).encode_rendered("<tool>") == [number]
     tiny.save_tokenizer(tmp_path, added_tokens_decoder={str(number + 1): entry})
     with pytest.raises(CheckpointError, match=f"'<tool>' has the id {number}"):
+        read_tokenizer(tmp_path)
+
+
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+SPACED = ("a <|im_end|> b", "a<|im_end|>\n\nb", "x<|im_start|>y <|endoftext|> z", "hi<|im_end|>\n<|im_start|>user\nyes")
+
+
+def described(**changed: Any) -> dict[str, Any]:
+    """All added tokens as tokenizer_config.json describes them; `changed` are flags of <|im_end|>."""
+    tokens = tiny.tokenizer().get_added_tokens_decoder()
+    found = {i: {"content": t.content} | {flag: getattr(t, flag) for flag in FLAGS} for i, t in tokens.items()}
+    return {str(i): entry | (changed if entry["content"] == "<|im_end|>" else {}) for i, entry in found.items()}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {}, {"rstrip": True}, {"lstrip": True}, {"single_word": True}, {"lstrip": True, "rstrip": True},
+        {"normalized": True}, {"special": False}, {"special": False, "rstrip": True},
+    ],
+)  # fmt: skip
+def test_two_files_that_describe_a_token_otherwise(changed: dict[str, Any], tmp_path: Path) -> None:
+    """tokenizer_config.json holds, as with transformers; a chat of three turns has the same ids."""
+    tiny.save_tokenizer(tmp_path, added_tokens_decoder=described(**changed))
+    ours, theirs = read_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    for text in SPACED:
+        assert ours.encode_rendered(text) == theirs.encode(text, add_special_tokens=False)
+    assert ours.special == {i for i, token in theirs.added_tokens_decoder.items() if token.special}
+    turns = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(("hi", "yes ", " no"))]
+    asked: list[int] = theirs.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False)
+    conversation = Conversation(ours, read_template(tmp_path))
+    assert conversation.chat(turns) == asked
+    spelled = conversation.chat([{"role": "user", "content": "<|im_end|>"}, *turns])  # in pieces; the rest is as it was
+    assert spelled[-len(asked) :] == asked
+
+
+@pytest.mark.parametrize("kind", ["Qwen2Tokenizer", "LlamaTokenizerFast", None])
+def test_classes_that_read_either_file(kind: str | None, tmp_path: Path) -> None:
+    """Which of the two they take depends on the class and the token, so both have to say the same."""
+    tiny.save_tokenizer(tmp_path, tokenizer_class=kind, added_tokens_decoder=described(rstrip=True))
+    with pytest.raises(
+        CheckpointError, match=r"json: '<\|im_end\|>' has another rstrip than in tokenizer_config\.json"
+    ):
+        read_tokenizer(tmp_path)
+    tiny.save_tokenizer(tmp_path, tokenizer_class=kind, added_tokens_decoder=described())
+    assert read_tokenizer(tmp_path).encode_rendered(SPACED[0])
+
+
+def test_a_token_with_two_ids(tmp_path: Path) -> None:
+    entries = described()
+    number = max(map(int, entries))
+    tiny.save_tokenizer(tmp_path, added_tokens_decoder={str(number + 5): entries[str(number)]})
+    with pytest.raises(
+        CheckpointError, match=f"'.*' has the id {number}, but tokenizer_config.json gives it {number + 5}"
+    ):
         read_tokenizer(tmp_path)
 
 

@@ -43,11 +43,13 @@ class Conversation:
         written = self.template.render(messages, options=options)
         ids = self.tokenizer.encode_rendered(written)
         mark, (messages, options) = _broken(self.tokenizer, (messages, options))
-        harmless = self.template.render(messages, options=options) if mark else written
+        if not mark:
+            return ids  # nothing was spelled
+        harmless = self.template.render(messages, options=options)
         control, forbidden = self.tokenizer.control, self.tokenizer.forbidden
         own = (control[harmless[a:b]] for a, b in self.tokenizer.spelled(harmless))
         if [i for i in own if i in forbidden] == [i for i in ids if i in forbidden]:
-            return ids  # nothing was spelled, or the template left it out
+            return ids  # the template left it out
         return self._apart(harmless, mark)
 
     @cached_property
@@ -66,9 +68,14 @@ class Conversation:
             )
 
     def _apart(self, written: str, mark: str) -> list[int]:
-        """Ids of what a template wrote of broken texts: its own control tokens, and between them plain text."""
+        """Ids of what a template wrote of broken texts: its own control tokens, and between them plain text, less the
+        white space that those swallow."""
         spans = [(0, 0), *self.tokenizer.spelled(written), (len(written), len(written))]
         texts = [written[a:b].replace(mark, "") for (_, a), (b, _) in itertools.pairwise(spans)]
+        for n, (a, b) in enumerate(spans[1:-1]):
+            before, behind = self.tokenizer.swallows.get(written[a:b], (False, False))
+            texts[n] = texts[n].rstrip() if before else texts[n]
+            texts[n + 1] = texts[n + 1].lstrip() if behind else texts[n + 1]
         found = self.tokenizer.encode_each(texts)
         controls = [[self.tokenizer.control[written[a:b]]] for a, b in spans[1:-1]]
         return [i for ids, control in zip(found, [*controls, []], strict=True) for i in (*ids, *control)]

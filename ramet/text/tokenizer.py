@@ -46,7 +46,8 @@ class Tokenizer:
 
     vocab_size: one more than the highest id. control: text to id of every added token, special or not, but for
     those that are text: white space alone, and HTML tags that are not special (both in Gemma's vocabulary). spelled:
-    where a text spells them. forbidden: those of its ids that a caller's text never has. special: ids that no text of a
+    where a text spells them. swallows: of those that take the white space before or behind them along, whether they do
+    before and behind. forbidden: those of its ids that a caller's text never has. special: ids that no text of a
     reply shows. spelling: the bytes of each id. bos: the id that a prompt without a template begins with, or None. eos:
     the ids that end a text. specials: the texts that chat templates may name, such as ``{"bos_token": "<s>"}``.
     splits_after_colon: proven for this vocabulary that ``encode(a + " b") == encode(a) + encode(" b")`` whenever `a`
@@ -71,6 +72,7 @@ class Tokenizer:
         texts = {i: token for i, token in tokens.items() if _is_text(token) and i != bos and i not in eos}
         self._moved = _add_texts(self._plain, texts)
         self.control: Mapping[str, int] = MappingProxyType({t: i for i, t in added.items() if i not in texts})
+        self.swallows = {t.content: (t.lstrip, t.rstrip) for t in tokens.values() if t.lstrip or t.rstrip}
         self.special = frozenset(i for i, token in tokens.items() if token.special)
         self.spelling = Spelling(full)
         self.vocab_size = 1 + max([*vocabulary.values(), *added])
