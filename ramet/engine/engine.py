@@ -355,7 +355,7 @@ class Engine:
             "cache": self._cache.describe(),
             **(self.masking.describe() if self.masking else {}),
             **({"chunk_size": self._chunks()} if self.masking else {}),
-            **({"draws": self._sampled.describe()} if self.replies else {}),
+            **({"draws": self._sampled.describe()} if self.replies is not None else {}),
             **({"latency": describe(self.latency)} if self.latency else {}),
             **{f"op {name}": why for name, why in self._runner.model.ops.why.items()},
         }
