@@ -24,6 +24,7 @@ from ramet.decide.reply import ReplyStart
 from ramet.engine import Engine
 from ramet.errors import CheckpointError
 from ramet.families import FAMILIES
+from ramet.families.family import THOUGHTLESS
 from ramet.request import DecisionRequest
 from ramet.weights import open_checkpoint
 
@@ -199,7 +200,7 @@ def real() -> Iterator[tuple[Engine, Path]]:
 def test_the_frame_of_the_real_vocabulary(real: tuple[Engine, Path]) -> None:
     """D4 is not to be reached: a decision's prompt is one user turn."""
     checkpoint = open_checkpoint(real[1])
-    frame, tokenizer = checkpoint.frame(), checkpoint.tokenizer()
+    frame, tokenizer = checkpoint.frame(THOUGHTLESS), checkpoint.tokenizer()
     assert frame.head == (248045,)
     assert frame.tail == (248046, 198, 248045, 74455, 198, 248068, 271, 248069, 271)
     assert (frame.opening, frame.closing, frame.trims, frame.end) == ("user\n", "", True, 248046)
