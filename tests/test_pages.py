@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from ramet.cache.pages import Pages, Path
 
@@ -150,6 +151,18 @@ def test_a_page_that_nobody_holds_can_go_though_a_later_one_is_held() -> None:
     assert pages.match(pages.keys(tokens)).length == 8
 
 
+@pytest.mark.parametrize("salt", ["", "a", "a\0block 4", "4 ", "1 a", "\0block 4", "1", " "])
+def test_no_salt_spells_another_ones_block(salt: str) -> None:
+    """Salts come from callers: one must not name what another's rows are kept under."""
+    pages, tokens = Pages(4, 4), np.arange(4, dtype=np.int32)
+    own = pages.keys(tokens, salt, 1)
+    salts = ["", "a", "a\0block 4", "4 ", "1 a", "\0block 4", "1", " "]
+    others = [
+        pages.keys(tokens, other, block) for other in salts for block in (1, 4, 14) if (other, block) != (salt, 1)
+    ]
+    assert own not in others
+
+
 class Recording:
     """A level below that takes all, and gives nothing back."""
 
@@ -169,6 +182,12 @@ class Recording:
         return False
 
     fetch_state = fetch_page
+
+    def check(self, key: bytes) -> None:
+        raise AssertionError
+
+    def has_lost(self, key: bytes) -> bool:
+        return False
 
 
 def test_what_was_used_last_is_spilled_last() -> None:

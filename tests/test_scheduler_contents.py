@@ -191,6 +191,12 @@ class Below:
             self.device.states[slot] = state
         return state is not None
 
+    def check(self, key: bytes) -> None:
+        pass
+
+    def has_lost(self, key: bytes) -> bool:
+        return False
+
     def _put(self, key: bytes, entry: list[Row | None] | int) -> None:
         assert self.entries.get(key, entry) == entry, "one key, two contents"
         self.entries[key] = entry

@@ -57,7 +57,7 @@ class RandomModel:
         ops = choose(device, settings.ops, invariant=settings.batch_invariant)
         if even:
             ops = evenly(ops, shape)
-        decoder = Decoder(shape, weights, rotaries, ops)
+        decoder = Decoder(shape, weights, rotaries, ops, weights.fingerprint)
         return cls(name, config, weights, decoder)
 
     def describe(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, MutableMapping
+from hashlib import sha256
 from typing import Any
 
 import torch
@@ -23,13 +24,15 @@ class RandomWeights(MutableMapping[str, torch.Tensor]):
 
     Vectors, which are norms and scales, are ones, but for the norms of queries and keys: they leave scores with a
     spread of about one, as a trained model's do. rounded: the dtype that numbers are rounded to first (None: `dtype`),
-    so that a model in float32 has the weights of one in bfloat16.
+    so that a model in float32 has the weights of one in bfloat16. `fingerprint` says what they were made from.
     """
 
     def __init__(
         self, plan: Plan, dtype: torch.dtype, device: torch.device, seed: int = 0, rounded: torch.dtype | None = None
     ) -> None:
         self._plan, self._left = plan, dict.fromkeys(plan)
+        told = [(ours, weight.parts, weight.shape, weight.wide) for ours, weight in plan.items()]
+        self.fingerprint = sha256(repr(("random", told, dtype, device.type, seed, rounded)).encode()).hexdigest()[:32]
         self._places = {
             theirs: (ours, place, len(weight.parts))
             for ours, weight in plan.items() for place, theirs in enumerate(weight.parts)

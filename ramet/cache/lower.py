@@ -35,6 +35,12 @@ class LowerLevels:
     def fetch_state(self, key: bytes, slot: int) -> bool:
         return self._get(key, self._state(slot))
 
+    def check(self, key: bytes) -> None:
+        self.tiers.get(key)
+
+    def has_lost(self, key: bytes) -> bool:
+        return self.tiers.has_lost(key)
+
     def _put(self, key: bytes, parts: Iterator[tuple[str, torch.Tensor]]) -> None:
         if key not in self.tiers:
             self.tiers.put(key, {name: part.to("cpu", copy=True) for name, part in parts})

@@ -50,6 +50,12 @@ class Lower(Protocol):
     def fetch_state(self, key: bytes, slot: int) -> bool:
         """Fill a slot, as `fetch_page`."""
 
+    def check(self, key: bytes) -> None:
+        """Read an entry, and leave it there unless it is damaged."""
+
+    def has_lost(self, key: bytes) -> bool:
+        """Whether an entry was there and could not be had: it is to be spilled as soon as it is computed again."""
+
 
 @dataclass(slots=True, eq=False)
 class _Node:
@@ -102,8 +108,7 @@ class Pages:
     def keys(self, tokens: IntArray, salt: str = "", block: int = 1) -> list[bytes]:
         """A key for each full page: a digest of all tokens up to its end, of the salt, and of how many rows see each
         other: the same tokens leave other rows. 4 ms for 65536 tokens."""
-        salt = salt if block == 1 else f"{salt}\0block {block}"
-        secret = blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()
+        secret = blake2b(f"{block} {salt}".encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()
         digest, keys = blake2b(digest_size=KEY_BYTES, key=secret), list[bytes]()
         data, n_bytes = np.ascontiguousarray(tokens, "<i4").tobytes(), 4 * self.page_size
         for begin in range(0, len(data) - n_bytes + 1, n_bytes):
@@ -122,6 +127,8 @@ class Pages:
         while self.recurrent and reach and not self._has_state(keys[reach - 1]):
             reach -= 1
         found, path = self._bring(keys[:reach]), Path()
+        if self._has_lost(keys[len(found) : reach][:1]):
+            self._check(keys[len(found) :])
         for end in range(len(found), 0, -1):
             if not self.recurrent or (self._has_state(keys[end - 1]) and self._bring_state(found[end - 1], path)):
                 path.length, path.pages = end * self.page_size, [node.page for node in found[:end]]
@@ -146,11 +153,15 @@ class Pages:
             if node is None:
                 self._pages.hold([page])
                 node = self._add(key, page)
+                if self._lower is not None and self._lower.has_lost(key):
+                    self._lower.spill_page(key, page)
             found.append(node)
         for position, slot in states:
             at, rest = divmod(position, self.page_size)
             if rest == 0 and 0 < at <= len(found) and found[at - 1].state < 0:
                 self._checkpoint(found[at - 1], self.hold_state(slot))
+                if self._lower is not None and self._lower.has_lost(_state_key(found[at - 1].key)):
+                    self._lower.spill_state(_state_key(found[at - 1].key), slot)
         self._touch(found)
 
     def extend(self, path: Path, n_rows: int) -> tuple[IntArray, tuple[int, int] | None] | None:
@@ -284,6 +295,17 @@ class Pages:
         self._slots.hold([node.state])
         path.state = node.state
         return True
+
+    def _has_lost(self, keys: Sequence[bytes]) -> bool:
+        return self._lower is not None and any(map(self._lower.has_lost, keys))
+
+    def _check(self, keys: Sequence[bytes]) -> None:
+        """What lies below of pages that are computed again, since one before them was lost: the others that are lost
+        are found now, all of them, and not one each time."""
+        assert self._lower is not None
+        for below in (*keys, *map(_state_key, keys)):
+            if below in self._lower:
+                self._lower.check(below)
 
     def _add(self, key: bytes, page: int) -> _Node:
         """A new node, which takes over a reference to its page."""

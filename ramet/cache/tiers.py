@@ -29,6 +29,7 @@ class Tiers:
         self._disk = Disk(disk, disk_bytes, identity) if disk is not None and disk_bytes > 0 else None
         self._n_misses = 0
         self._closed = False
+        self._lost: set[bytes] = set()  # keys of entries that were on disk and could not be read
 
     def __contains__(self, key: bytes) -> bool:
         """Whether an entry is there. A file of it may still turn out to be gone or damaged."""
@@ -51,13 +52,19 @@ class Tiers:
             if self._closed:
                 return None
             entry = self._memory.get(key)
-        if entry is None and self._disk is not None:
+        if entry is None and self._disk is not None and key in self._disk:
             entry = self._disk.get(key)
             if entry is not None:
                 self.put(key, entry)
+            else:
+                self._lost.add(key)
         with self._lock:
             self._n_misses += entry is None
         return None if entry is None else dict(entry)
+
+    def has_lost(self, key: bytes) -> bool:
+        """Whether an entry was on disk and could not be read. Put again, it goes there at once."""
+        return key in self._lost
 
     def stats(self) -> dict[str, float]:
         """Counters since the start, and gauges; the disk's only where it is on. A hit of either is no miss."""
@@ -87,6 +94,11 @@ class Tiers:
             self._disk.clear()
 
     def _admit(self, key: bytes, entry: Entry) -> None:
-        for left, gone in self._memory.put(key, entry):
-            if self._disk is not None:
-                self._disk.put(left, gone)
+        left = self._memory.put(key, entry)
+        if self._disk is None:
+            return
+        for each, gone in left:
+            self._disk.put(each, gone)
+        if key in self._lost:
+            self._disk.put(key, entry)
+            self._lost.discard(key)

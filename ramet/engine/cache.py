@@ -12,12 +12,12 @@ from ramet.cache.lower import LowerLevels
 from ramet.cache.pages import Pages
 from ramet.cache.store import Store
 from ramet.cache.tiers import Tiers
+from ramet.engine.identity import code, identity
 from ramet.engine.scheduler import STATES_A_JOB
 from ramet.engine.settings import DTYPES, PAGE_SIZE, EngineSettings
 from ramet.layers.decoder import Decoder
 from ramet.layers.storage import allocate, row_bytes, state_bytes
 from ramet.ops.gated_delta.reference import CHUNK
-from ramet.version import __version__
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +45,7 @@ class Cache:
         n_pages = max(1, budget // page) if page else STATES_A_JOB
         n_states = max(2 * STATES_A_JOB, budget // state) if state else 0
         store = allocate(shape, n_pages, size, n_states, dtype, model.device)
-        tiers = _tiers(settings, _identity(model, settings))
+        tiers = _tiers(settings, model, size)
         pages = Pages(n_pages, size, n_states, LowerLevels(store, tiers) if tiers else None)
         grain = 1 if not state else math.lcm(PAGE_SIZE, CHUNK) if settings.batch_invariant else PAGE_SIZE
         return cls(store, pages, tiers, grain, settings.checkpoint_spacing, page, state)
@@ -91,15 +91,12 @@ class Cache:
             self.tiers.close()
 
 
-def _identity(model: Decoder, settings: EngineSettings) -> str:
-    """Of the model as it was loaded, this version, and what gives other bits: the mode, and with it torch's release and
-    the threads."""
-    bits = f" invariant, torch {torch.__version__}, {settings.threads} threads" if settings.batch_invariant else ""
-    return f"{model.fingerprint} {__version__}{bits}"
-
-
-def _tiers(settings: EngineSettings, identity: str) -> Tiers | None:
+def _tiers(settings: EngineSettings, model: Decoder, page_size: int) -> Tiers | None:
+    """What lies in them is of the model as it computes here, by this code, of the pages' size, and of what gives other
+    bits: the mode, and with it torch's release and the threads."""
     if not settings.memory_cache_bytes and settings.disk_cache is None:
         return None
     disk = None if settings.disk_cache is None else Path(settings.disk_cache)
-    return Tiers(settings.memory_cache_bytes, disk, settings.disk_cache_bytes, identity)
+    bits = f", invariant, torch {torch.__version__}, {settings.threads} threads" if settings.batch_invariant else ""
+    of = f"{identity(model)}, {code()}, pages of {page_size}{bits}"
+    return Tiers(settings.memory_cache_bytes, disk, settings.disk_cache_bytes, of)

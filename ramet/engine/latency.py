@@ -14,6 +14,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from ramet.denoise.latency import MAX_ERROR, MIN_SIZES, Latency, Timing
 from ramet.denoise.profile import Profiles, Setup
+from ramet.engine.identity import identity
 from ramet.errors import InvalidRequest
 from ramet.layers.decoder import Decoder
 from ramet.ops.native.build import cache_directory
@@ -70,7 +71,7 @@ def setup_of(model: Decoder) -> Setup:
     name = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else _processor()
     kernels = ", ".join(f"{op} {why}" for op, why in sorted(model.ops.why.items()))
     version = f"ramet {__version__}, torch {torch.__version__}, {torch.get_num_threads()} threads, {kernels}"
-    return Setup(model.fingerprint, str(model.dtype).removeprefix("torch."), name, version)
+    return Setup(identity(model), str(model.dtype).removeprefix("torch."), name, version)
 
 
 def describe(fit: Latency) -> str:

@@ -36,7 +36,7 @@ from ramet.ops.conv import cpu as conv
 from ramet.ops.experts import cpu as experts
 from ramet.ops.gated_delta import cpu as gated_delta
 from ramet.ops.native import library
-from ramet.weights import Checkpoint, load, open_checkpoint
+from ramet.weights import Checkpoint, Fingerprint, load, open_checkpoint
 
 _UNHELD: dict[str, tuple[object, ...]] = {  # keys of generation_config.json, and the values that ask for nothing
     "bad_words_ids": (None, []),
@@ -157,20 +157,22 @@ def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
     if settings.batch_invariant and settings.device == "cpu":
         _check_invariant(checkpoint.name, shape, DTYPES[settings.dtype])
     plan = family.plan(shape, checkpoint.names)
-    weights = load(
-        checkpoint,
-        {name: weight.parts for name, weight in plan.items()},
-        shapes={name: weight.shape for name, weight in plan.items()},
-        wide={name for name, weight in plan.items() if weight.wide},
-        dtype=DTYPES[settings.dtype],
-        unused=(*family.unused, *family.idle(shape, checkpoint.names)),
-    )
-    device = torch.device(settings.device)
-    for name, weight in plan.items():
-        made = weights[name] if weight.transform is None else weight.transform(weights[name])
-        weights[name] = made.to(device)
+    with Fingerprint(checkpoint.files) as fingerprint:  # while they are read
+        weights = load(
+            checkpoint,
+            {name: weight.parts for name, weight in plan.items()},
+            shapes={name: weight.shape for name, weight in plan.items()},
+            wide={name for name, weight in plan.items() if weight.wide},
+            dtype=DTYPES[settings.dtype],
+            unused=(*family.unused, *family.idle(shape, checkpoint.names)),
+        )
+        device = torch.device(settings.device)
+        for name, weight in plan.items():
+            made = weights[name] if weight.transform is None else weight.transform(weights[name])
+            weights[name] = made.to(device)
+        found = fingerprint.result()
     rotaries = [rope_frequencies(checkpoint.config.get_text_config(), kind) for kind in shape.rotaries]
-    return Decoder(shape, weights, rotaries, choose(device, settings.ops, invariant=settings.batch_invariant))
+    return Decoder(shape, weights, rotaries, choose(device, settings.ops, invariant=settings.batch_invariant), found)
 
 
 def runner_for(model: Decoder, store: Store, settings: EngineSettings) -> Runner:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
+from hashlib import sha256
 
 import torch
 from torch.nn import functional
@@ -50,12 +50,15 @@ class Decoder:
     """Embedding, layers, final norm and head on a device.
 
     Weights come by our names (see `families`) and are taken out of the mapping, so that no product's weight stays
-    beside its packed form. `rotaries` are the rotary embeddings of shape.rotaries.
+    beside its packed form. `rotaries` are the rotary embeddings of shape.rotaries. `fingerprint` says which weights
+    these are; None: made here of their numbers.
     """
 
-    def __init__(self, shape: Shape, weights: Weights, rotaries: Sequence[Rotary], ops: Ops) -> None:
+    def __init__(
+        self, shape: Shape, weights: Weights, rotaries: Sequence[Rotary], ops: Ops, fingerprint: str | None = None
+    ) -> None:
         self.shape, self.ops = shape, ops
-        self.fingerprint = _fingerprint(shape, rotaries, weights, ops)
+        self.fingerprint = fingerprint or _fingerprint(weights)
         self.embedding = weights.pop("embedding")
         self.rotaries = [(frequencies.to(self.embedding.device), scale) for frequencies, scale in rotaries]
         self.per_layer = None if shape.per_layer is None else _per_layer(shape, weights, ops)
@@ -159,16 +162,13 @@ class Decoder:
         return x if scale == 1 else x * float(torch.tensor(scale, dtype=self.dtype))  # rounded as in transformers
 
 
-def _fingerprint(shape: Shape, rotaries: Sequence[Rotary], weights: Weights, ops: Ops) -> str:
-    """Equal for models that compute the same, and in the same way: of the shape, the implementations, the rotary
-    embeddings, and a sample of every weight."""
-    digest = blake2b(repr((shape, sorted(ops.why.items()))).encode(), digest_size=16)
-    for frequencies, scale in rotaries:
-        digest.update(frequencies.cpu().numpy().tobytes() + repr(scale).encode())
+def _fingerprint(weights: Weights) -> str:
+    """Of every byte of weights that come from no file."""
+    digest = sha256()
     for name, weight in sorted(weights.items()):
-        sample = weight.flatten()[:: max(1, weight.numel() // 256)].float().cpu()
-        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode() + sample.numpy().tobytes())
-    return digest.hexdigest()
+        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
+        digest.update(weight.contiguous().cpu().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,7 +24,7 @@ class Checkpoint(Protocol):
     """name: the model's, for people. paths: where it was opened, and where that leads. model_type: transformers' word
     for the architecture. config: transformers' class of that type, with `tie_word_embeddings` as the files need it.
     generation: what generation_config.json holds. names: the parameters, as transformers names them; `lm_head.weight`
-    is among them only if it is to be used."""
+    is among them only if it is to be used. files: all that is read of it, or may be."""
 
     name: str
     paths: tuple[str, ...]
@@ -32,6 +32,7 @@ class Checkpoint(Protocol):
     config: PretrainedConfig
     generation: Mapping[str, Any]
     names: frozenset[str]
+    files: tuple[Path, ...]
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of one of `names`, known without reading it."""

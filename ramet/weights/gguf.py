@@ -67,6 +67,7 @@ class GgufCheckpoint:
         self._file = GgufFile(path)
         self.name = name or path.stem
         self.paths: tuple[str, ...] = (str(path.absolute()), str(path.resolve()))
+        self.files: tuple[Path, ...] = (path,)
         self.generation: Mapping[str, Any] = {}
         self._architecture = _architecture(self._file)
         self._sources = _sources(self._file, self._architecture)

@@ -37,7 +37,8 @@ class SafetensorsCheckpoint:
         self.config = read_config(directory, known)
         self.model_type = str(self.config.model_type)
         self.generation: Mapping[str, Any] = read_json(directory / "generation_config.json")
-        tensors = open_tensors(directory)
+        tensors, shards = open_tensors(directory)
+        self.files = (*shards, *sorted([*directory.glob("*.json"), *directory.glob("*.jinja")]))
         self._files = {_renamed(name): (file, name) for name, file in tensors.items() if not name.endswith(COMPUTED)}
         self.names = resolve_tying(frozenset(self._files), self.tensor, self.config, str(directory))
 

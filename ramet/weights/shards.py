@@ -20,8 +20,8 @@ _OTHERS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.gguf", "*.index.json")
 _LISTED = 4  # names in a message
 
 
-def open_tensors(directory: Path) -> dict[str, Any]:
-    """The open file of every tensor of the model.
+def open_tensors(directory: Path) -> tuple[dict[str, Any], list[Path]]:
+    """The open file of every tensor of the model, and the paths of these files.
 
     The index decides; what it passes over in its own files is left out, with a warning. Without an index the tensors
     are those of model.safetensors, or of the one file there is. Of the other files there, copies are left out, with a
@@ -36,7 +36,7 @@ def open_tensors(directory: Path) -> dict[str, Any]:
     else:
         tensors, used = _placed(directory, index), set(index.values())
     _check_others(directory, sorted(found - used), tensors)
-    return tensors
+    return tensors, [directory / name for name in sorted(used)]
 
 
 def _index(directory: Path, found: Collection[str]) -> dict[str, str] | None:
