@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ramet.cli.reply_row import NO_EFFECT, asks_for_text, reply_row, text_request
 from ramet.cli.requests import read_object, with_fields
-from ramet.errors import Cancelled, EngineFault, Overloaded, RametError, RequestError
+from ramet.errors import Cancelled, Overloaded, RametError, RequestError
 from ramet.request import DecisionRequest
 from ramet.server.errors import status_of
 
@@ -83,11 +83,12 @@ class Job:
             await asyncio.gather(*window, return_exceptions=True)
 
     async def answer(self, index: int, line: bytes) -> Row:
-        """A row of the output: answers, or the error that this line is to blame for."""
+        """A row of the output: answers, or the error that this line has. Raises EngineFault where the engine is broken:
+        other lines would have it too."""
         row: Row = {"index": index, "request": fingerprint(line, self.mark)}
         try:
             row |= await self._answered(line, row)
-        except (EngineFault, Cancelled):
+        except Cancelled:
             raise
         except Exception as error:
             if self.engine.fault is not None:

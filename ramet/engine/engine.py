@@ -26,6 +26,7 @@ from ramet.denoise.masking import Masking
 from ramet.denoise.settings import Denoising
 from ramet.engine.cache import Cache
 from ramet.engine.course import Course
+from ramet.engine.finite import NotFinite
 from ramet.engine.latency import describe, latency, setup_of
 from ramet.engine.load import (
     asked_of,
@@ -305,7 +306,7 @@ class Engine:
                     rehearsal, self.masking.size, MAX_MEASURED, self.settings.max_round_tokens // 2,
                     setup_of(self._runner.model), where,
                 )  # fmt: skip
-        except (RametError, RuntimeError, OSError) as error:  # memory among them
+        except Exception as error:  # whatever a pass raises: whoever waits for it is here already
             _LOGGER.warning("chunks are whole blocks, for it cannot be measured what smaller ones gain: %s", error)
             return
         self._drift, self._since = Drift(self.latency), time.perf_counter()
@@ -607,13 +608,15 @@ class Engine:
                 job.restart(alone=True)
                 self._scheduler.add(job)
             return
-        fault = _fault(batch.n_tokens, error)
+        is_broken = isinstance(error, NotFinite) and not self._runner.is_sound()
+        fault = _not_finite(self.name) if is_broken else _fault(batch.n_tokens, error)
         _settle(jobs[0], fault)
         if isinstance(jobs[0], Reply):
             assert self.replies is not None
             self.replies.drop([jobs[0]])
-        self._n_failures += not isinstance(error, torch.OutOfMemoryError)  # smaller requests may well fit
-        if self._n_failures >= MAX_FAILURES:
+        # Smaller requests may well fit, and others have other numbers.
+        self._n_failures += not isinstance(error, torch.OutOfMemoryError | NotFinite)
+        if is_broken or self._n_failures >= MAX_FAILURES:
             self._break(fault)
 
     def _break(self, fault: EngineFault) -> None:
@@ -652,10 +655,19 @@ def _fault(n_tokens: int, error: Exception) -> EngineFault:
     if isinstance(error, torch.OutOfMemoryError):
         what = f"a round of {n_tokens} tokens needs more of the device's memory than is free"
         fault = EngineFault(f"{what}: {error}; a smaller cache_bytes or max_round_tokens leaves more of it")
+    elif isinstance(error, NotFinite):
+        fault = EngineFault(f"{error}: the model's numbers overflow on this request")
     else:
         fault = EngineFault(f"a round failed: {type(error).__name__}: {error}")
     fault.__cause__ = error
     return fault
+
+
+def _not_finite(name: str) -> EngineFault:
+    return EngineFault(
+        f"logits are not finite, whatever is asked: the weights of {name} overflow or were damaged after they were "
+        "loaded; load sound ones"
+    )
 
 
 def _keep(*things: object) -> None:

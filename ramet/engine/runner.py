@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ramet.cache.store import Store
+from ramet.engine.finite import NotFinite, check, probe
 from ramet.engine.graphs import Graphs
 from ramet.engine.replies import Told
 from ramet.engine.scheduler import Batch
@@ -53,10 +54,11 @@ class Flight:
     recorded: bool = False
 
     def wait(self) -> Landed:
-        """Until it is complete."""
+        """Until it is complete. Raises NotFinite where it has numbers that are none."""
         seconds, n_units = self.seconds(), len(self.batch.units)
         results = self.packed.results(self.logits, self.logsumexp, n_units) if n_units else []
         reads = [replace(each, stepped=tuple(map(_stepped, d))) for each, d in zip(results, self.drawn, strict=True)]
+        check(self.packed, reads, self.logsumexp, self.sampled)
         return Landed(reads, None if self.sampled is None else _told(self.sampled), seconds)
 
 
@@ -72,6 +74,15 @@ class Runner:
     def run(self, batch: Batch) -> list[Reads]:
         """One pass over a batch's units."""
         return self.launch(batch).wait().reads
+
+    def is_sound(self) -> bool:
+        """Whether the model's numbers are finite in a round that nobody asked for."""
+        shape = self.model.shape
+        try:
+            self.run(probe(shape.vocab_size, has_canvases=shape.conditioning is not None))
+        except NotFinite:
+            return False
+        return True
 
     def launch(self, batch: Batch) -> Flight:
         """Start a pass over a batch's units. Where that fails nothing is under way any more: rounds to come write to

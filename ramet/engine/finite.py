@@ -1,0 +1,42 @@
+"""Numbers that are none: what a round returned is looked at once, as it comes from the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ramet.engine.scheduler import Batch
+from ramet.ops.head.reference import Sampled
+from ramet.round import Round, Unit
+from ramet.tree import WHOLE, Read, Reads, Segment, Tree
+
+_N_PROBED = 16  # rows
+
+
+class NotFinite(Exception):
+    """Logits of a round are NaN or infinite. Never leaves the engine."""
+
+
+def check(packed: Round, reads: Sequence[Reads], logsumexp: torch.Tensor, sampled: Sampled | None) -> None:
+    """Raise NotFinite where a number is none among those that were asked for: logits, sums over the vocabulary, and
+    log-probabilities of what was drawn, which are none where any logit of their row is."""
+    due = packed["normalize"][packed["read_index"]] > 0
+    found = [logsumexp.float().cpu().numpy()[: len(due)][due]] if reads else []
+    found += [each.logits for each in reads]
+    found += [stepped.logprobs[:, 0] for each in reads for stepped in each.stepped]
+    found += [] if sampled is None else [sampled.logprobs.numpy()]
+    if not all(np.isfinite(numbers).all() for numbers in found):
+        raise NotFinite("logits are not finite")
+
+
+def probe(vocab_size: int, *, has_canvases: bool) -> Batch:
+    """A round that nobody asked for, of a few ids from the whole vocabulary: where its logits are not finite either,
+    no request is to blame."""
+    ids = np.linspace(0, vocab_size - 1, _N_PROBED, dtype=np.int32)
+    read = [Read([int(ids[0])])]
+    trunk = Segment(ids, reads=() if has_canvases else read)
+    segments = [trunk, Segment(ids, 0, WHOLE, read)] if has_canvases else [trunk]
+    unit = Unit(Tree.of(segments))
+    return Batch(units=[unit], n_tokens=unit.tree.n_tokens)
