@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, SupportsIndex
+
+from ramet.errors import InvalidRequest
 
 Finish = Literal["stop", "length"]
 # How a model writes: canvases of noise that are denoised, blocks of masks that are filled in, or token by token.
@@ -56,6 +58,15 @@ class GenerationRequest:
     denoising_steps: int | None = None
     entropy_bound: float | None = None
     chunk_size: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InvalidRequest for values of another kind, which nothing is made of."""
+        if not all(issubclass(kind, SupportsIndex) and kind is not bool for kind in set(map(type, self.prompt))):
+            raise InvalidRequest("ids are whole numbers", field="prompt")
+        if self.max_tokens is not None and not isinstance(self.max_tokens, int):
+            raise InvalidRequest(f"is a whole number, not {self.max_tokens!r}", field="max_tokens")
+        if not isinstance(self.cache_salt, str):
+            raise InvalidRequest(f"is text, not {self.cache_salt!r}", field="cache_salt")
 
 
 @dataclass(frozen=True, slots=True)

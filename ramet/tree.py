@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
+from typing import SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 WHOLE = 1 << 30  # a block wider than any position: every row of the segment sees every other
 MAX_ANCESTORS = 4
+_INT32 = np.iinfo(np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,14 +298,20 @@ def _walk(lengths: Sequence[int], parents: Sequence[int]) -> tuple[list[int], li
 
 
 def _joined(ids: Sequence[Sequence[int] | IntArray]) -> IntArray:
-    """Lists or arrays, end to end. Raises InvalidRequest for an id that 32 bits do not hold."""
-    try:
-        if all(isinstance(each, list) for each in ids):
-            return np.array(list(chain.from_iterable(ids)), np.int32)
-        return _concatenate([np.asarray(each, np.int32) for each in ids])
-    except OverflowError:
-        wide = next(i for i in chain.from_iterable(ids) if not -(1 << 31) <= i < 1 << 31)
-        raise InvalidRequest(f"ids are numbers of 32 bits; {wide} is none", field="tokens") from None
+    """Lists or arrays, end to end. Raises InvalidRequest for what is no id of 32 bits: nothing is cut to one."""
+    if all(isinstance(each, list) for each in ids):
+        return _whole(list(chain.from_iterable(ids)))
+    return _concatenate([_whole(each) for each in ids])
+
+
+def _whole(ids: Sequence[int] | IntArray) -> IntArray:
+    found = np.asarray(ids)
+    if found.dtype == np.int32 or not len(found):
+        return found.astype(np.int32, copy=False)
+    if found.dtype.kind not in "iu" or int(found.min()) < _INT32.min or int(found.max()) > _INT32.max:
+        wrong = next((i for i in ids if not (isinstance(i, SupportsIndex) and -(1 << 31) <= int(i) < 1 << 31)), ids[0])
+        raise InvalidRequest(f"ids are numbers of 32 bits; {wrong!r} is none", field="tokens")
+    return found.astype(np.int32)
 
 
 def _concatenate(arrays: Iterable[IntArray]) -> IntArray:

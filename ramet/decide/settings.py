@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
+from ramet.errors import InvalidRequest
 from ramet.request import Method, Temperature
 
 Scored = Literal["name", "description", "both"]
@@ -73,8 +74,10 @@ def settings_for(template: str | None, *, method: Method | None = None, chat: bo
 
     Letters need a model that follows instructions. SmolLM2, whose template introduces it, picks the first letter
     whatever it reads, and a base model has learnt no such thing, so these score the options' own text. `method`
-    overrides that choice.
+    overrides that choice. Raises InvalidRequest for one that there is not.
     """
+    if method not in (None, *get_args(Method)):
+        raise InvalidRequest(f"{method!r} is none of {', '.join(get_args(Method))}", field="method")
     settings = DecideSettings(method="letters" if chat else "options")
     if template is not None and _SMOLLM_SAYS in template:
         settings = DecideSettings(method="options", temperature=_SMOLLM)

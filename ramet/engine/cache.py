@@ -15,6 +15,7 @@ from ramet.cache.tiers import Tiers
 from ramet.engine.identity import code, identity
 from ramet.engine.scheduler import STATES_A_JOB
 from ramet.engine.settings import DTYPES, PAGE_SIZE, EngineSettings
+from ramet.errors import InvalidRequest
 from ramet.layers.decoder import Decoder
 from ramet.layers.storage import allocate, row_bytes, state_bytes
 from ramet.ops.gated_delta.reference import CHUNK
@@ -44,7 +45,11 @@ class Cache:
         budget = settings.cache_bytes // 2 if state else settings.cache_bytes
         n_pages = max(1, budget // page) if page else STATES_A_JOB
         n_states = max(2 * STATES_A_JOB, budget // state) if state else 0
-        store = allocate(shape, n_pages, size, n_states, dtype, model.device)
+        try:
+            store = allocate(shape, n_pages, size, n_states, dtype, model.device)
+        except RuntimeError as error:  # torch's for memory, on the CPU
+            what = f"{settings.cache_bytes} bytes of {model.device} cannot be had: {error}"
+            raise InvalidRequest(what, field="cache_bytes") from error
         tiers = _tiers(settings, model, size)
         pages = Pages(n_pages, size, n_states, LowerLevels(store, tiers) if tiers else None)
         grain = 1 if not state else math.lcm(PAGE_SIZE, CHUNK) if settings.batch_invariant else PAGE_SIZE

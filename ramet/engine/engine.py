@@ -8,8 +8,10 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Self
@@ -146,8 +148,12 @@ class Engine:
 
         `name` is what answers and /v1/models call it. `method` overrides the model's readout, "letters" or
         "options". The others are EngineSettings' fields, device="auto", dtype="auto" and so on.
-        Raises CheckpointError, InvalidRequest for a setting out of range.
+        Raises CheckpointError, InvalidRequest for a setting that there is not, or out of range.
         """
+        if not isinstance(source, str | Path):
+            raise InvalidRequest(f"is a name or a path, not {source!r}", field="source")
+        for unknown in settings.keys() - {each.name for each in fields(EngineSettings)}:
+            raise InvalidRequest("is no setting of an engine; docs/settings.md lists them", field=unknown)
         resolved = EngineSettings(**settings).resolved()
         assert resolved.threads
         torch.set_num_threads(resolved.threads)
@@ -234,7 +240,8 @@ class Engine:
         return None if len(as_json(asked.state)) > LONG_STATE else self._plan(asked)
 
     def _plan(self, asked: DecisionRequest) -> Plan:
-        return self.decider.plan(asked, max_tokens=self.settings.max_request_tokens)
+        with _ours("a plan"):
+            return self.decider.plan(asked, max_tokens=self.settings.max_request_tokens)
 
     def submit(self, tree: Tree, *, n_keep: int = 0, mark: int | None = None, salt: str = "") -> Future[Reads]:
         """Run a tree of token ids; the future gives its reads, and may be cancelled.
@@ -242,7 +249,10 @@ class Engine:
         `n_keep` leading rows of the tree's first root are kept, so that a later tree that starts alike, with the same
         `salt`, does not compute them again. A model with recurrent layers continues at checkpoints alone: kept
         every so many rows, and shortly before row `mark`, from where on a later tree is likely to differ.
+        Raises InvalidRequest, RequestTooLong, Overloaded, Cancelled or EngineFault; the future, the last two.
         """
+        _check_kinds(tree=(tree, Tree), n_keep=(n_keep, int), mark=(n_keep if mark is None else mark, int),
+                     salt=(salt, str))  # fmt: skip
         return self._enqueue(tree, n_keep, n_keep if mark is None else mark, salt).future
 
     async def submit_async(self, tree: Tree, *, n_keep: int = 0, mark: int | None = None, salt: str = "") -> Reads:
@@ -515,11 +525,18 @@ class Engine:
                 if isinstance(job, Future):
                     job.set_result(None)
                 elif job is not None:  # None only wakes the thread, to close
-                    self._scheduler.add(job)
+                    self._take_in(job)
                     if job.future.cancelled():  # no `|=`: another may go between its reading and its writing
                         self._has_gone = True
         except Empty:
             return
+
+    def _take_in(self, job: Job | Reply) -> None:
+        """What cannot be taken in fails alone: nobody else knows of it yet."""
+        try:
+            self._scheduler.add(job)
+        except Exception as error:
+            _settle(job, EngineFault(f"a request cannot be taken in: {type(error).__name__}: {error}"))
 
     def _commit(self, batch: Batch, landed: Landed, took: float) -> None:
         for job in batch.jobs:
@@ -647,7 +664,10 @@ class Engine:
             pass_ms=job.pass_s * 1e3,
             total_ms=(now - started) * 1e3,
         )
-        return Decision(model=self.name, answers=plan.answers(reads), usage=usage, joint=plan.joint, x_timing=timing)
+        with _ours("an answer"):
+            return Decision(
+                model=self.name, answers=plan.answers(reads), usage=usage, joint=plan.joint, x_timing=timing
+            )
 
 
 def _fault(n_tokens: int, error: Exception) -> EngineFault:
@@ -670,6 +690,18 @@ def _not_finite(name: str) -> EngineFault:
     )
 
 
+@contextmanager
+def _ours(what: str) -> Iterator[None]:
+    """A fault of our own in what is done for one request comes as an EngineFault, and in the log whole."""
+    try:
+        yield
+    except RametError:
+        raise
+    except Exception as error:
+        _LOGGER.exception("%s cannot be made", what)
+        raise EngineFault(f"{what} cannot be made: {type(error).__name__}: {error}") from error
+
+
 def _keep(*things: object) -> None:
     """For ever: of a device that has failed nothing may be freed. torch ends the process where freeing fails, and
     whoever waits would get no answer."""
@@ -689,12 +721,23 @@ def _settle(job: Job | Reply, outcome: Reads | int | Exception) -> None:
             future.set_running_or_notify_cancel()
 
 
+def _check_kinds(**given: tuple[object, type]) -> None:
+    """Raise InvalidRequest for what would only fail in the engine's thread."""
+    for name, (value, kind) in given.items():
+        if not isinstance(value, kind):
+            raise InvalidRequest(f"is of type {kind.__name__}, not {type(value).__name__}", field=name)
+        if isinstance(value, int) and value < 0:
+            raise InvalidRequest(f"must be at least 0, not {value}", field=name)
+
+
 def _request(
     request: DecisionRequest | None, state: Any, questions: Mapping[str, Any] | None, options: dict[str, Any]
 ) -> DecisionRequest:
     if request is not None:
         if state is not None or questions is not None or options:
             raise InvalidRequest("give a request or its fields, not both", field="request")
+        if not isinstance(request, DecisionRequest):
+            raise InvalidRequest(f"is a DecisionRequest, not {type(request).__name__}", field="request")
         return request
     fields = {"state": state, "questions": questions}
     for key, value in options.items():

@@ -20,6 +20,7 @@ from ramet.ops import check_card
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 PAGE_SIZE = 16
 
+_MOST_THREADS = 4096
 _ANY_BLOCK = 1 << 30  # larger than those that there are: a block's own limit is known once the model is
 
 _AT_LEAST_ONE = (
@@ -86,8 +87,12 @@ class EngineSettings:
     def __post_init__(self) -> None:
         for name in (*_AT_LEAST_ONE, "memory_cache_bytes"):
             value, least = getattr(self, name), 0 if name == "memory_cache_bytes" else 1
+            if value is not None and not isinstance(value, int):
+                raise InvalidRequest(f"is a whole number, not {value!r}", field=name)
             if value is not None and value < least:
                 raise InvalidRequest(f"must be at least {least}, not {value}", field=name)
+        if (self.threads or 0) > _MOST_THREADS:
+            raise InvalidRequest(f"must be at most {_MOST_THREADS}, not {self.threads}", field="threads")
         self._check_chunks()
         self._check_kept()
         for name, kind in (("mode", Mode), ("unmasking_strategy", Strategy)):
