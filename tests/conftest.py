@@ -87,6 +87,7 @@ def cli_engine(monkeypatch: pytest.MonkeyPatch) -> CliEngine:
     """The engine that every command gets instead of loading a model."""
     engine = CliEngine()
     monkeypatch.setattr("ramet.cli.load_engine", engine.load)
+    monkeypatch.setattr("ramet.cli.identified", engine.identified)
     return engine
 
 

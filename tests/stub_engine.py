@@ -75,7 +75,7 @@ class StubEngine:
         return {"queue_length": float(self.n_running), "requests": float(len(self.received))}
 
     def describe(self) -> Mapping[str, str]:
-        return {"device": "none", "dtype": "hash"}
+        return {"fingerprint": "0" * 32, "device": "none", "dtype": "hash"}
 
     def close(self) -> None:
         """Nothing is held."""

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from stub_writer import StubWriter, written
 
 from ramet import cli
+from ramet.cli.run import UNMARKED, _settings_mark
 from ramet.errors import EngineFault, InvalidRequest, Overloaded
 from ramet.request import Decision, DecisionRequest
 
@@ -40,6 +41,12 @@ def rows(tmp_path: Path) -> Path:
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     return tmp_path / "out.jsonl"
+
+
+@pytest.fixture(autouse=True)
+def identified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a test has an engine of its own."""
+    monkeypatch.setattr("ramet.cli.identified", CliEngine.identified)
 
 
 class Unsteady(CliEngine):
@@ -112,17 +119,46 @@ def test_rows_added_to_the_input_are_answered(cli_engine: CliEngine, rows: Path,
 @pytest.mark.parametrize(
     "arguments",
     [("-m", "other"), ("--debias", "2"), ("--dtype", "float32"), ("--batch-invariant",), ("--chunk-size", "4"),
-     ("--mode", "block"), ("--ahead",), ("--confidence-threshold", "0.5"), ("--block-size", "8")],
+     ("--mode", "block"), ("--ahead",), ("--confidence-threshold", "0.5"), ("--block-size", "8"),
+     ("--max-model-len", "99"), ("--max-request-tokens", "99")],
 )  # fmt: skip
 def test_other_settings_are_refused(cli_engine: CliEngine, rows: Path, out: Path, arguments: tuple[str, ...]) -> None:
     run(rows, out)
     before = out.read_bytes()
     result = run(rows, out, *arguments)
     assert result.exit_code == 2
-    assert f"row 0 of {out} was made with another model or other options" in " ".join(result.stderr.split())
+    why = "another model" if arguments[0] == "-m" else "other options, or by another release of Ramet"
+    assert f"row 0 of {out} was made with {why}; --overwrite" in " ".join(result.stderr.split())
     assert out.read_bytes() == before
     assert cli_engine.n_loads == 1
     assert run(rows, out, *arguments, "--overwrite").exit_code == 0
+
+
+def test_another_release_is_refused(
+    cli_engine: CliEngine, rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may ask in other words."""
+    run(rows, out)
+    monkeypatch.setattr("ramet.cli.run.__version__", "99")
+    assert "by another release of Ramet" in " ".join(run(rows, out).stderr.split())
+
+
+def test_rows_of_an_earlier_form_are_refused(cli_engine: CliEngine, rows: Path, out: Path) -> None:
+    run(rows, out)
+    mark = read(out)[0]["request"][16:]
+    out.write_text(out.read_text().replace(mark, "-0123abcd"))
+    result = run(rows, out)
+    assert result.exit_code == 2
+    assert "was made with another model" in " ".join(result.stderr.split())
+
+
+def test_every_setting_that_may_change_an_answer_is_marked() -> None:
+    """One that is added is marked unless it is named here as harmless."""
+    fields = pytest.importorskip("dataclasses").fields(pytest.importorskip("ramet.engine.settings").EngineSettings)
+    assert {each.name for each in fields} >= UNMARKED
+    assert _settings_mark({"a": 1}, {}) != _settings_mark({"a": 2}, {})
+    assert _settings_mark({"threads": 1}, {}) == _settings_mark({"threads": 2}, {})
+    assert _settings_mark({}, {"x_debias": 2}) != _settings_mark({}, {})
 
 
 def test_another_input_is_refused(cli_engine: CliEngine, rows: Path, out: Path) -> None:

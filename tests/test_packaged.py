@@ -49,9 +49,11 @@ def test_parts_are_joined_once(parts: dict[str, Path], tmp_path: Path) -> None:
     assert locate("split").path.read_bytes() == b"first half, second half"
 
 
-def test_a_file_that_was_cut_short_is_written_again(parts: dict[str, Path]) -> None:
+@pytest.mark.parametrize("spoilt", [b"first", b"first half, second hale"])
+def test_a_file_that_was_spoilt_is_written_again(parts: dict[str, Path], spoilt: bytes) -> None:
+    """Also where only its bytes tell it."""
     path = locate("split").path
-    path.write_bytes(b"first")
+    path.write_bytes(spoilt)
     assert locate("split").path.read_bytes() == b"first half, second half"
 
 

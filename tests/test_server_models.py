@@ -31,6 +31,7 @@ def test_the_list_has_both_shapes(serve: Serve) -> None:
         "object": "model",
         "created": 1789430400,
         "owned_by": "ramet",
+        "x_fingerprint": "0" * 32,
     }
     assert listed["models"][1]["description"] == f"Alias of {NAME}"
 

@@ -86,7 +86,10 @@ class Report:
 
 
 def _run_json(run: Run) -> dict[str, Any]:
-    return {"path": str(run.path), "models": run.models, "rows": len(run.rows), "failed": run.n_failed}
+    return {
+        "path": str(run.path), "models": run.models, "fingerprints": run.fingerprints, "rows": len(run.rows),
+        "failed": run.n_failed,
+    }  # fmt: skip
 
 
 def _gold_json(gold: Gold) -> dict[str, Any]:

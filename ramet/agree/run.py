@@ -15,22 +15,26 @@ REMEDY = "`ramet run` writes such files, and started again it finishes one that 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row's answers by question, or the error that it has instead. `asked` tells apart the lines it answers."""
+    """A row's answers by question, or the error that it has instead. `asked` tells apart the lines it answers,
+    `fingerprint` the models that did."""
 
     identity: Identity
     line: int
     asked: str | None
+    fingerprint: str | None
     answers: dict[str, Answer]
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The rows of a file by what they are known by, in its order, and the models that answered."""
+    """The rows of a file by what they are known by, in its order, and the models that answered: their names, which may
+    be those of several, and their fingerprints, where `ramet run` wrote them."""
 
     path: Path
     rows: dict[str, Row] = field(default_factory=dict)
     models: list[str] = field(default_factory=list)
+    fingerprints: list[str] = field(default_factory=list)
 
     @property
     def n_failed(self) -> int:
@@ -48,20 +52,24 @@ def read_run(path: Path, advance: Advance, *, by_line: bool = False) -> Run:
         model = data.get("model")
         if isinstance(model, str) and model not in run.models:
             run.models.append(model)
+        if row.fingerprint is not None and row.fingerprint not in run.fingerprints:
+            run.fingerprints.append(row.fingerprint)
     return run
 
 
 def _row(path: Path, number: int, data: dict[str, Any], position: int) -> Row:
     request = data.get("request")
-    asked = request.partition("-")[0] if isinstance(request, str) else None
+    asked, *made_with = request.split("-") if isinstance(request, str) else [None]
+    fingerprint = made_with[0] if len(made_with) == 2 else None
     index = data.get("index")  # which the answers of another program may lack
     identity = Identity(data.get("id"), index if type(index) is int else position)
     if data.get("error") is not None:
-        return Row(identity, number, asked, {}, _error_text(data["error"]))
+        return Row(identity, number, asked, fingerprint, {}, _error_text(data["error"]))
     answers = data.get("answers")
     if not isinstance(answers, dict) or not answers:
         raise fault(path, number, f"has neither `answers` nor an `error`; {REMEDY}")
-    return Row(identity, number, asked, {name: _answer(path, number, name, a) for name, a in answers.items()})
+    told = {name: _answer(path, number, name, a) for name, a in answers.items()}
+    return Row(identity, number, asked, fingerprint, told)
 
 
 def _answer(path: Path, number: int, name: str, data: Any) -> Answer:

@@ -88,3 +88,17 @@ def load_engine(source: str, **options: Any) -> Engine:
     from ramet.engine import Engine
 
     return Engine.load(source, **options)
+
+
+def identified(source: str, **options: Any) -> tuple[str, dict[str, Any]]:
+    """What `load_engine` would load, without loading it: the model's fingerprint, and the settings with every "auto"
+    resolved. The one place where a command asks this. Raises CheckpointError, InvalidRequest."""
+    from dataclasses import asdict
+
+    from ramet.engine.load import open_known
+    from ramet.engine.settings import EngineSettings
+    from ramet.weights import Fingerprint
+
+    resolved = EngineSettings(**options).resolved()
+    with Fingerprint(open_known(source).files) as fingerprint:
+        return fingerprint.result(), asdict(resolved)

@@ -146,7 +146,8 @@ def _groups(report: Report, limit: int) -> Iterator[tuple[Text, Measures]]:
 def _run(run: Run) -> Text:
     n_rows = f"  {_n(len(run.rows), 'row')}" + (f", {run.n_failed} failed" if run.n_failed else "")
     models = printable(", ".join(run.models)) or "no model named"
-    return Text.assemble(printable(str(run.path)), (f"  {models}", "bold"), (n_rows, "dim"))
+    prints = "".join(f" {printable(each[:8])}" for each in run.fingerprints)
+    return Text.assemble(printable(str(run.path)), (f"  {models}", "bold"), (f"{prints}{n_rows}", "dim"))
 
 
 def _table(title: str) -> Table:

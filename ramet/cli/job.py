@@ -85,7 +85,7 @@ class Job:
     async def answer(self, index: int, line: bytes) -> Row:
         """A row of the output: answers, or the error that this line has. Raises EngineFault where the engine is broken:
         other lines would have it too."""
-        row: Row = {"index": index, "request": fingerprint(line, self.mark)}
+        row: Row = {"index": index, "request": made_from(line, self.mark)}
         try:
             row |= await self._answered(line, row)
         except Cancelled:
@@ -135,8 +135,8 @@ def read_lines(path: Path) -> Iterator[bytes]:
                 yield line
 
 
-def fingerprint(line: bytes, mark: str) -> str:
-    """What a row was made from: its line, and the model and the options."""
+def made_from(line: bytes, mark: str) -> str:
+    """What a row was made from: its line, the model and the settings, each in hexadecimal digits."""
     return f"{hashlib.sha256(line.strip()).hexdigest()[:16]}-{mark}"
 
 

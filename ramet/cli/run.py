@@ -1,7 +1,7 @@
 """`ramet run`: a file of requests, one a line, to a file of answers in the same order.
 
-Each row of the output carries the fingerprints of its line and of the settings it was made with:
-a run that is started again goes on behind the rows that are there, and refuses what is not its own.
+Each row of the output says what it was made from, its line, the model's fingerprint and the settings: a run that is
+started again goes on behind the rows that are there, and refuses what is not its own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +18,19 @@ import click
 
 from ramet import cli
 from ramet.cli import options
+from ramet.version import __version__
 
 if TYPE_CHECKING:
     from ramet.cli.job import Job, Row
     from ramet.cli.output import Output
 
 
-# Settings of the engine that may change what is answered or written; a run is marked with those that were given.
-MARKED = (
-    "canvas_length", "max_denoising_steps", "block_size", "mode", "chunk_size", "chunk_tiers", "ahead",
-    "unmasking_strategy", "confidence_threshold", "denoising_steps",
-)  # fmt: skip
+# Settings of the engine that change nothing of an answer beyond its last digits. A run is marked with all the others.
+UNMARKED = frozenset((
+    "device", "max_round_tokens", "max_queue", "cache_bytes", "memory_cache_bytes", "disk_cache", "disk_cache_bytes",
+    "checkpoint_spacing", "threads", "ops", "max_round_requests", "prefix_caching", "single_pass_reads",
+    "latency_cache",
+))  # fmt: skip
 
 
 @click.command("run")
@@ -62,7 +65,8 @@ def command(rows_file: Path, output: Path, overwrite: bool, parallel: int, **giv
     if output.exists() and output.samefile(rows_file):
         raise click.UsageError("the output would overwrite the input")
     fields = options.readout_fields(*(given[name] for name in options.READOUTS))
-    mark = _settings_mark(given, fields)
+    fingerprint, settings = cli.identified(given["model"], **options.given(given))
+    mark = f"{fingerprint}-{_settings_mark(settings, fields)}"
     with Output(output, overwrite=overwrite) as out:
         if out.n_mended_bytes:
             click.echo(f"{output}: took off a half-written line of {out.n_mended_bytes} bytes", err=True)
@@ -78,35 +82,32 @@ def command(rows_file: Path, output: Path, overwrite: bool, parallel: int, **giv
             _run_job(job, out)
 
 
-def _settings_mark(given: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
-    """Of what may change an answer in more than its last digits, or was asked for to keep those."""
-    model = given["model"]
-    source = str(Path(model).resolve()) if Path(model).exists() else model
-    invariant = ["batch_invariant"] if given["batch_invariant"] else []
-    marked = options.given(given, MARKED)
-    marks = [source, given["dtype"] or "auto", fields, *invariant, *([marked] if marked else [])]
-    text = json.dumps(marks, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+def _settings_mark(settings: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
+    """Of what, beside the model, may change an answer in more than its last digits, or was asked for to keep those."""
+    marked = {name: value for name, value in settings.items() if name not in UNMARKED}
+    text = json.dumps([__version__, marked, fields], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _check_rows_done(out: Output, lines: Iterator[bytes], mark: str) -> int:
     """The number of rows that are there already, each of which must belong to its line and to these settings."""
-    from ramet.cli.job import fingerprint
+    from ramet.cli.job import made_from
 
     n_done = 0
     for row in out.rows():
         line = next(lines, None)
         if line is None:
             raise click.UsageError(f"{out.path} has more rows than the input; --overwrite starts anew")
-        if row["request"] != fingerprint(line, mark):
-            _refuse(out, row, fingerprint(line, mark))
+        if row["request"] != made_from(line, mark):
+            _refuse(out, row, made_from(line, mark))
         n_done += 1
     return n_done
 
 
 def _refuse(out: Output, row: Row, expected: str) -> None:
-    other_line = row["request"].partition("-")[0] != expected.partition("-")[0]
-    why = "from another input" if other_line else "with another model or other options"
+    reasons = ("from another input", "with another model", "with other options, or by another release of Ramet")
+    pairs = zip_longest(row["request"].split("-"), expected.split("-"))
+    why = next(why for why, (found, wanted) in zip(reasons, pairs, strict=False) if found != wanted)
     raise click.UsageError(f"row {row['index']} of {out.path} was made {why}; --overwrite starts anew")
 
 

@@ -354,6 +354,7 @@ class Engine:
         s = self.settings
         return {
             "model": self.name,
+            "fingerprint": self.model.fingerprint,
             "device": s.device,
             "dtype": s.dtype,
             "threads": str(s.threads),

@@ -24,6 +24,7 @@ class ModelCard(BaseModel):
     object: Literal["model"] = "model"
     created: int  # seconds since 1970
     owned_by: str = "ramet"
+    x_fingerprint: str  # of the weights, configuration and tokenizer, byte by byte
 
 
 class ModelList(BaseModel):
@@ -60,6 +61,7 @@ class Models:
             release_date=released.isoformat(),
             id=name,
             created=int(datetime.combine(released, time(), UTC).timestamp()),
+            x_fingerprint=self._engine.describe()["fingerprint"],
         )
 
     def router(self) -> APIRouter:

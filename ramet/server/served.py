@@ -53,4 +53,4 @@ class Served(Protocol):
         """Counters and gauges by name: requests, rounds, tokens, queue length, pages."""
 
     def describe(self) -> Mapping[str, str]:
-        """What was chosen at load: device, dtype, kernels, limits."""
+        """What was chosen at load: the model's `fingerprint`, device, dtype, kernels, limits."""
