@@ -310,7 +310,7 @@ def _whole(ids: Sequence[int] | IntArray) -> IntArray:
         return found.astype(np.int32, copy=False)
     if found.dtype.kind not in "iu" or int(found.min()) < _INT32.min or int(found.max()) > _INT32.max:
         wrong = next((i for i in ids if not (isinstance(i, SupportsIndex) and -(1 << 31) <= int(i) < 1 << 31)), ids[0])
-        raise InvalidRequest(f"ids are numbers of 32 bits; {wrong!r} is none", field="tokens")
+        raise InvalidRequest(f"ids are numbers of 32 bits; {wrong} is none", field="tokens")
     return found.astype(np.int32)
 
 
