@@ -193,10 +193,10 @@ def test_debias_is_the_mean_over_cyclic_orders(model: LlamaForCausalLM, n: int) 
 
 
 def test_debias_keeps_digits_and_yes_and_no_with_their_meaning() -> None:
-    levels = {"type": "score", "criteria": ["none", "some", "all"], "x_debias": 3}
+    levels = {"type": "score", "instructions": "Is it?", "criteria": ["none", "some", "all"], "x_debias": 3}
     plan = LETTERS.plan(request(q=levels, n={"type": "noul", "instructions": "Is it?"}))
     texts = [TOKENIZER.decode(path_tokens(plan.tree, s)) for s in range(1, len(plan.tree.lengths))]
-    assert [text.split("best?\n")[1].split("\nAnswer")[0] for text in texts[:3]] == [
+    assert [text.split("it?\n")[1].split("\nAnswer")[0] for text in texts[:3]] == [
         "0: none\n1: some\n2: all",
         "1: some\n2: all\n0: none",
         "2: all\n0: none\n1: some",
@@ -253,9 +253,9 @@ def test_the_shape_of_the_tree() -> None:
     assert tree.depths.tolist() == [0, 1, 2, 2, 0, 1, 2, 2]
     assert tree.tokens[: len(FRAME.head)].tolist() == list(FRAME.head)
     assert plan.trunk == tree.starts[1]
-    assert TOKENIZER.decode(tree.tokens[len(FRAME.head) : plan.trunk]) == "user\nx\n\nQuestion:"
+    assert TOKENIZER.decode(tree.tokens[len(FRAME.head) : plan.trunk]) == "user\nx"
     assert TOKENIZER.decode(path_tokens(tree, 3)).endswith("assistant\nAnswer: b c")
-    assert TOKENIZER.decode(path_tokens(tree, 4)).endswith("<|im_start|>user\nQuestion:")
+    assert TOKENIZER.decode(path_tokens(tree, 5)).endswith("<|im_start|>user\nQuestion: Which?<|im_end|>\n<|im_start|>assistant\nAnswer:")
     bare = BARE.plan(request("x", a=choice("a", "b c")))
     assert bare.tree.depths.tolist() == [0, 1, 2, 2]
     assert path_tokens(bare.tree, 0) == tree.tokens[: plan.trunk].tolist()

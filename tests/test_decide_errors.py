@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from oracle import path_tokens
 from vocabularies import Greedy, qwen, smollm2
 
 from ramet.decide.decider import Decider
@@ -38,16 +39,33 @@ def test_an_empty_reply_cannot_be_scored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "words"),
+    ("question", "listed", "options"),
     [
-        (Noul(criteria=Outcomes(true="it is")), "Is it true?"),
-        (Choice(instructions="", criteria={"a": None}), "Which option fits best?"),
-        (Score(instructions=" \n", criteria=["low"]), "Which level fits best?"),
+        (Noul(criteria=Outcomes(true="it is")), "yes: it is\nno\nAnswer with yes or no only.", "Yes: it is"),
+        (
+            Choice(instructions="", criteria={"a": None, "b": "B!"}),
+            "A: a\nB: b - B!\nAnswer with the letter of one option only.",
+            "Question:",
+        ),
+        (Choice(instructions={}, criteria={"a": None}), "A: a\nAnswer with the letter of one option only.", "Question:"),
+        (Score(instructions=" \n", criteria=["low"]), "0: low\nAnswer with the number of one level only.", "Question:"),
     ],
 )
-def test_a_missing_instruction_is_asked_in_fixed_words(question: Question, words: str) -> None:
-    for decider in (LETTERS, OPTIONS):
-        assert f"Question: {words}" in TOKENIZER.decode(decider.plan(ask(question)).tree.tokens.tolist())
+@pytest.mark.parametrize("vocabulary", [smollm2, qwen])
+@pytest.mark.parametrize("state", ["s.", "s.  \n", ""])
+def test_where_nothing_is_asked_nothing_is_invented(
+    vocabulary: Any, state: str, question: Question, listed: str, options: str
+) -> None:
+    """The prompt says what the request does; a prompt of the method "options", which lists none, ends in the heading."""
+    tokenizer, frame, _ = vocabulary()
+    before = f"{state}\n\n" if state else ""
+    for method, words in (("letters", listed), ("options", options)):
+        decider = Decider(tokenizer, frame, DecideSettings(method=method, prior=PriorWeights(choice=0, score=0)))  # type: ignore[arg-type]
+        tree = decider.plan(ask(question).model_copy(update={"state": state})).tree
+        found = path_tokens(tree, int(tree.read_segments[0]))
+        whole = frame.prompt(tokenizer, before + words)
+        assert found[: len(whole)] == whole
+        assert found[len(whole) :] == ([] if method == "letters" else tokenizer.encode("Answer:"))
 
 
 def test_objects_are_written_as_json() -> None:
@@ -86,16 +104,23 @@ def test_labels_are_single_tokens_of_their_own(vocabulary: Any) -> None:
         assert all(tokenizer.encode(label.text) == [label.id] for label in group)
 
 
-def test_more_than_26_options_all_get_two_letters() -> None:
-    def listed(n: int) -> list[str]:
-        plan = LETTERS.plan(ask(Choice(criteria={f"option {i}": None for i in range(n)})))
-        lines = TOKENIZER.decode(plan.tree.tokens.tolist()).split("best?\n")[1].split("\nAnswer")[0].split("\n")
-        return [line.split(":")[0] for line in lines]
+def test_behind_the_26th_option_labels_have_two_letters() -> None:
+    def listed(n: int) -> tuple[list[str], str]:
+        plan = LETTERS.plan(ask(Choice(instructions="Best?", criteria={f"option {i}": None for i in range(n)})))
+        text = TOKENIZER.decode(plan.tree.tokens.tolist()).split("Best?\n")[1]
+        lines, closing = text.split("\nAnswer with the ")
+        found = [line.split(":")[0] for line in lines.split("\n")]
+        assert [TOKENIZER.decode([label]) for label in plan.tree.columns.tolist()] == found
+        return found, closing.split("<")[0]
 
-    assert listed(26) == list("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    assert listed(27)[:3] == ["AA", "AB", "AC"]
-    assert {len(label) for label in listed(255)} == {2}
-    assert len(set(listed(255))) == 255
+    letters = list("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    assert listed(26) == (letters, "letter of one option only.")
+    assert listed(27) == ([*letters, "AA"], "label of one option only.")
+    labels, closing = listed(255)
+    assert labels[:29] == [*letters, "AA", "AB", "AC"]
+    assert {len(label) for label in labels[26:]} == {2}
+    assert len(set(labels)) == 255
+    assert closing == "label of one option only."
 
 
 def toy(*pieces: str, **settings: Any) -> Decider:
@@ -105,11 +130,11 @@ def toy(*pieces: str, **settings: Any) -> Decider:
 
 def test_a_tokenizer_sets_the_limit_on_labels_and_the_error_says_so() -> None:
     decider = toy(*"yesno", "yes", "no", "AA", "AC", "ZZ")
-    request = ask(Choice(criteria={str(i): None for i in range(27)}))
+    request = ask(Choice(criteria={str(i): None for i in range(30)}))
     assert refused_field(decider, request) == "questions.q.criteria"
-    with pytest.raises(InvalidRequest, match="for 3 options, not for 27"):
+    with pytest.raises(InvalidRequest, match="for 29 options, not for 30"):
         decider.plan(request)
-    decider.plan(ask(Choice(criteria={str(i): None for i in range(26)})))
+    decider.plan(ask(Choice(criteria={str(i): None for i in range(29)})))
     decider.plan(request.model_copy(update={"x_method": "options"}))
 
 

@@ -153,7 +153,7 @@ def test_decisions_are_asked_in_the_words_of_letters() -> None:
         assert question is not None
         kinds.add(question.type)
         form = letters.form(question, labels, 1, "questions.q")
-        assert each.prompt == f"{each.state}\n\n{prompt.QUESTION} {form.prompts[0]}"
+        assert each.prompt == f"{each.state}\n\n{form.prompts[0]}"
         known = ["yes", "no"] if isinstance(question, Noul) else ascii_uppercase
         given = known if isinstance(question, Choice | Noul) else "0123456789"
         assert each.answer == given[each.right]

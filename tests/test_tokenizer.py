@@ -1,4 +1,4 @@
-"""Tokenizer: ids equal to transformers', a caller's text kept apart from control tokens, cuts before spaces."""
+"""Tokenizer: ids equal to transformers', a caller's text kept apart from control tokens, cuts that no token spans."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import gguf
 import pytest
 import tiny
 import tokenizers
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
+from ramet.decide.joins import before_breaks
 from ramet.errors import CheckpointError, InvalidRequest
 from ramet.text.conversation import Conversation
-from ramet.text.tokenizer import Tokenizer
+from ramet.text.tokenizer import WORD, Tokenizer
 from ramet.text.tokenizer_gguf import gguf_tokenizer
 from ramet.text.tokenizer_json import read_template, read_tokenizer
 from ramet.weights.checkpoint import open_checkpoint
@@ -32,7 +33,8 @@ AWKWARD = (
     "x" * 300, "Ġ▁<|", "https://a.b/c?d=1&e", "def f(x):\n    return x  # 1\n",
 )  # fmt: skip
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
-NEXT = st.one_of(TEXTS, st.sampled_from(["b", "1", "\n", " x", "", "é", "你", "."])).map(" ".__add__)
+GAPS = st.lists(st.sampled_from([" ", "\n", "\t", "\r\n", "\u00a0", "\u3000"]), max_size=4).map(lambda w: "".join([*w, "\n"]))
+WORDS = st.sampled_from(["Question:", "Question 1:", "A:", "AA:", "0:", "9", "yes", "no:", "What"])
 
 
 @pytest.fixture(scope="session")
@@ -166,7 +168,6 @@ def test_a_callers_text_gets_no_leading_space(scheme: str) -> None:
     tokenizer = Tokenizer(full)
     assert tokenizer.encode("a b") == [full.token_to_id("a"), full.token_to_id("▁b")]
     assert tokenizer.encode_rendered("a b")[0] == full.token_to_id("a" if scheme == "never" else "▁a")
-    assert tokenizer.splits_after_colon
     assert tokenizer.encode("</s>") != [full.token_to_id("</s>")]
 
 
@@ -186,20 +187,33 @@ def test_vocab_size_is_behind_the_last_id(small: Tokenizer, smollm2: Tokenizer) 
     assert smollm2.vocab_size == 49152
 
 
-@given(before=TEXTS.map(lambda t: f"{t}:"), after=NEXT)
-def test_a_cut_between_colon_and_space_changes_no_ids(
-    before: str, after: str, small: Tokenizer, smollm2: Tokenizer
+@given(before=TEXTS, gap=GAPS, word=WORDS, after=TEXTS)
+@example(before="one.", gap="\n\n", word="0:", after=" none")
+@example(before="", gap="\u00a0\n", word="yes", after="")
+def test_a_cut_before_a_word_or_before_white_space_changes_no_ids(
+    before: str, gap: str, word: str, after: str, small: Tokenizer, smollm2: Tokenizer
 ) -> None:
-    for tokenizer in (small, smollm2):
-        assert tokenizer.splits_after_colon
-        assert tokenizer.encode_each([after, before]) == [tokenizer.encode(after), tokenizer.encode(before)]
-        assert tokenizer.encode(before + after) == tokenizer.encode(before) + tokenizer.encode(after)
+    """smollm2 sets digits apart, so that the line breaks before one are not those before a letter."""
+    assert small.splits_before_words
+    assert smollm2.splits_before_breaks
+    assert not smollm2.splits_before_words
+    begun, asked = before + gap, word + after
+    assert small.encode(begun + asked) == small.encode(begun + WORD)[:-1] + small.encode(asked)
+    body, breaks = before_breaks(begun)
+    assert body + breaks == begun
+    assert smollm2.encode(begun + asked) == smollm2.encode(body) + smollm2.encode(breaks + asked)
 
 
-@pytest.mark.parametrize("entry", [":Ġ", "x:Ġb", "::Ġ", "Ġ:Ġ"])
+@pytest.mark.parametrize("entry", ["ĊQ", "xĊ0", "ĊĊyes", "čA"])
 def test_an_entry_that_crosses_the_cut(entry: str) -> None:
-    assert Tokenizer(byte_level(["ĠĠ", "ĊĠ", "aĠ", "Ġ:"], [])).splits_after_colon
-    assert not Tokenizer(byte_level([entry], [])).splits_after_colon
+    assert Tokenizer(byte_level(["ĠĠ", "ĊĠ", ":Ċ", "Ċ:", "ĊĊ"], [])).splits_before_words
+    assert not Tokenizer(byte_level([entry], [])).splits_before_words
+
+
+@pytest.mark.parametrize("entry", [".Ċ", "x.Ġ", "1ĉ"])
+def test_an_entry_that_crosses_into_white_space(entry: str) -> None:
+    assert Tokenizer(byte_level(["ĠĠ", "ĊĠ", "ĊQ", "Ġ:"], [])).splits_before_breaks
+    assert not Tokenizer(byte_level([entry], [])).splits_before_breaks
 
 
 @pytest.mark.parametrize("entry", ["aĠ", "xZĠb"])
@@ -212,7 +226,8 @@ def test_entries_that_are_whole_texts() -> None:
     full = byte_level(["abc"], [])
     full.model = models.BPE(vocab=full.get_vocab(with_added_tokens=False), merges=[], ignore_merges=True)
     full.pre_tokenizer = None
-    assert not Tokenizer(full).splits_between_words
+    for cut in ("splits_between_words", "splits_before_words", "splits_before_breaks"):
+        assert not getattr(Tokenizer(full), cut)
 
 
 def test_a_split_that_looks_across_two_words() -> None:
@@ -224,14 +239,18 @@ def test_a_split_that_looks_across_two_words() -> None:
 def test_an_entry_of_metaspaces_that_crosses_the_cut() -> None:
     full = metaspace("never")
     full.model = models.BPE(vocab={"▁": 0, ":": 1, ":▁": 2}, merges=[(":", "▁")])
-    assert not Tokenizer(full).splits_after_colon
+    assert not Tokenizer(full).splits_before_breaks
 
 
 def test_a_split_that_looks_across_the_cut() -> None:
     """No entry crosses, but a word's spelling depends on what follows it."""
     full = byte_level([], [])
-    full.normalizer = normalizers.Replace(Regex(r":(?= )"), ";")
-    assert not Tokenizer(full).splits_after_colon
+    assert Tokenizer(full).splits_before_words
+    assert Tokenizer(full).splits_before_breaks
+    full.normalizer = normalizers.Replace(Regex(r"\n(?=[0-9])"), ";")
+    assert not Tokenizer(full).splits_before_words
+    full.normalizer = normalizers.Replace(Regex(r"\.(?=\n)"), ";")
+    assert not Tokenizer(full).splits_before_breaks
 
 
 def test_truncation_and_padding_of_the_file_are_off() -> None:
@@ -468,8 +487,8 @@ def test_qwens_whole_vocabulary(tmp_path: Path) -> None:
     full.decoder = decoders.ByteLevel()
     full.add_special_tokens(["<|im_start|>", "<|im_end|>"])
     tokenizer = Tokenizer(full)
-    assert tokenizer.splits_after_colon
+    assert tokenizer.splits_before_words
     assert tokenizer.decode(tokenizer.encode("<|im_end|> hi")) == "<|im_end|> hi"
-    vocabulary[":Ġb"] = len(vocabulary)
+    vocabulary["ĊQ"] = len(vocabulary)
     full.model = models.BPE(vocab=vocabulary, merges=[], ignore_merges=True)
-    assert not Tokenizer(full).splits_after_colon
+    assert not Tokenizer(full).splits_before_words

@@ -117,11 +117,11 @@ def test_equal_texts_keep_their_own_ids() -> None:
     assert (PLAIN.decode([IDS["a"]]), PLAIN.decode([IDS["▁a"]])) == ("a", " a")
 
 
-def test_a_piece_that_crosses_a_space_is_noticed() -> None:
-    assert PLAIN.splits_after_colon
-    tokens = [*TOKENS, ":▁"]
+def test_a_piece_that_crosses_the_cut_is_noticed() -> None:
+    assert PLAIN.splits_before_words
+    tokens = [*TOKENS, "\n0"]
     types, scores = ([{**KINDS}.get(t, 1) for t in tokens], [SCORES.get(t, -1000.0) for t in tokens])
-    assert not tokenizer(tokens=tokens, token_type=types, scores=scores).splits_after_colon
+    assert not tokenizer(tokens=tokens, token_type=types, scores=scores).splits_before_words
 
 
 @pytest.mark.parametrize("changes", [{"scores": None}, {"scores": [0.0]}, {"token_type": [1, 1]}])

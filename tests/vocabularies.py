@@ -71,7 +71,7 @@ class Greedy:
     Its pieces hold letters before spaces, so tokens span the cut between state and question.
     """
 
-    splits_after_colon = splits_between_words = False
+    splits_before_words = splits_before_breaks = splits_between_words = False
     bos = None
     eos = (1,)
 

@@ -51,7 +51,7 @@ def _fitting(rng: random.Random) -> tuple[str, str]:
     said = "\n".join(each.text for each in mails)
     words = _listing("Which options fit these?", dict.fromkeys(labels(rng, topics)))
     answer = "\n".join(ascii_uppercase[topics.index(each.topic)] for each in mails)
-    return f"{said}\n\n{prompt.QUESTION} {words}\nAnswer with their letters only.", answer
+    return f"{said}\n\n{words}\nAnswer with their letters only.", answer
 
 
 def _letters(rng: random.Random, criteria: dict[str, Text | None], asked: list[int]) -> tuple[str, str]:
@@ -61,12 +61,14 @@ def _letters(rng: random.Random, criteria: dict[str, Text | None], asked: list[i
     said = ", ".join(names[at] for at in asked)
     answer = "\n".join(ascii_uppercase[at] for at in asked)
     if len(asked) == 1:
-        which = rng.choice(("Which option is it?", "Which option is the same?", "Which option is in the text?", None))
-        question = Choice(type="choice", instructions=which, criteria=criteria)
-        words = prompt.alone(question, _listing(prompt.instructions(question), criteria))
-        return f"{said}\n\n{prompt.QUESTION} {words}", answer
+        which = rng.choice((
+            "Which option is it?", "Which option is the same?", "Which option is in the text?",
+            "Which option fits best?",
+        ))  # fmt: skip
+        words = prompt.alone(Choice(type="choice", criteria=criteria), which, _lines(criteria))
+        return f"{said}\n\n{words}", answer
     words = _listing("Which options are these?", criteria)
-    return f"{said}\n\n{prompt.QUESTION} {words}\nAnswer with their letters only.", answer
+    return f"{said}\n\n{words}\nAnswer with their letters only.", answer
 
 
 def _texts(criteria: dict[str, Text | None], asked: list[int]) -> tuple[str, str]:
@@ -74,9 +76,13 @@ def _texts(criteria: dict[str, Text | None], asked: list[int]) -> tuple[str, str
     names = list(criteria)
     said = "\n".join(ascii_uppercase[at] for at in asked)
     words = _listing("Which options have these letters?", criteria)
-    return f"{said}\n\n{prompt.QUESTION} {words}", "\n".join(names[at] for at in asked)
+    return f"{said}\n\n{words}", "\n".join(names[at] for at in asked)
 
 
 def _listing(asked: str, criteria: dict[str, Text | None]) -> str:
+    return prompt.listing(asked, _lines(criteria))
+
+
+def _lines(criteria: dict[str, Text | None]) -> list[str]:
     options = zip(ascii_uppercase, criteria.items(), strict=False)
-    return prompt.listing(asked, [prompt.line(letter, name, str(told or "")) for letter, (name, told) in options])
+    return [prompt.line(letter, name, str(told or "")) for letter, (name, told) in options]

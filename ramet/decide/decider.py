@@ -27,7 +27,7 @@ from ramet.denoise.masking import Masking
 from ramet.errors import CheckpointError, InvalidRequest, RequestTooLong
 from ramet.request import DecisionRequest, Method, Question, as_json
 from ramet.text.chat import Frame
-from ramet.text.tokenizer import Tokenizer
+from ramet.text.tokenizer import WORD, Tokenizer
 
 __all__ = ["Decider", "Plan"]
 
@@ -55,7 +55,7 @@ class Decider:
         start = ReplyStart.of(tokenizer, frame)
         self._cue = start.cue(tokenizer, frame)
         self._labels = Labels(tokenizer, start)
-        self._recent: Recent[Form | Sheet, Branch] = Recent(settings.cached_entries)
+        self._recent: Recent[tuple[Form | Sheet, str], Branch] = Recent(settings.cached_entries)
         self._passages = Passages(tokenizer, settings.cached_bytes)
         if settings.method == "letters" and not self._labels.complete:
             raise CheckpointError(
@@ -153,14 +153,23 @@ class Decider:
     def _prompts(self, state: str, forms: Sequence[Form | Sheet], salt: str) -> Bough:
         """A trunk that ends behind the state, and each form's branch; joined, their ids are those of whole prompts."""
         text, head = prompt.trunk_text(self._frame, state), np.array(self._frame.head, np.int32)
-        if self._tokenizer.splits_after_colon:
-            trunk = np.concatenate((head, self._passages.encode(text, salt)))
-            return Bough(trunk, [self._ready(form) for form in forms])
+        if not text or self._tokenizer.splits_before_words or self._tokenizer.splits_before_breaks:
+            ids, lead = self._trunk(text, salt)
+            return Bough(np.concatenate((head, ids)), [self._ready(form, lead) for form in forms])
         suffixes = [prompt.suffix_text(self._frame, words) for form in forms for words in form.prompts]
         ids, cuts = joins.cut(self._tokenizer.encode, text, suffixes)
         rest = iter(cuts)
         branches = [self._grown(form, [next(rest) for _ in form.prompts]) for form in forms]
         return Bough(np.concatenate((head, np.array(ids, np.int32))), branches)
+
+    def _trunk(self, text: str, salt: str) -> tuple[IntArray, str]:
+        """Ids of a trunk's text as they are before any words, and what of it has to be encoded with them."""
+        if not text:
+            return np.zeros(0, np.int32), self._frame.opening
+        if self._tokenizer.splits_before_words:
+            return self._passages.encode(text + WORD, salt)[:-1], ""
+        body, breaks = joins.before_breaks(text)
+        return self._passages.encode(body, salt), breaks
 
     def _mutable(self, state: str) -> int:
         """Tokens at the end of the trunk that a state which has grown is likely not to share."""
@@ -168,13 +177,13 @@ class Decider:
         stays = bisect_left(range(len(lasting)), True, key=lambda n: not whole.startswith(lasting[: n + 1]))
         return len(self._tokenizer.encode(whole[stays:]))
 
-    def _ready(self, form: Form | Sheet) -> Branch:
-        """The branch of a form that fits behind any state, made once and kept."""
-        branch = self._recent.get(form)
+    def _ready(self, form: Form | Sheet, lead: str) -> Branch:
+        """The branch of a form that fits behind any trunk with that lead, made once and kept."""
+        branch = self._recent.get((form, lead))
         if branch is None:
-            suffixes = [prompt.suffix_text(self._frame, words) for words in form.prompts]
+            suffixes = [lead + prompt.suffix_text(self._frame, words) for words in form.prompts]
             branch = self._grown(form, self._tokenizer.encode_each(suffixes))
-            self._recent.put(form, branch, form.n_characters + branch.n_entries)
+            self._recent.put((form, lead), branch, form.n_characters + len(lead) + branch.n_entries)
         return branch
 
     def _grown(self, form: Form | Sheet, suffixes: Sequence[Sequence[int]]) -> Branch:

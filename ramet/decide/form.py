@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Form:
     """What a question says to the model and which replies it compares; equal forms have equal branches.
 
-    `prompts` are the words behind ``Question:``, or those on a sheet with others, one for each order of the options.
+    `prompts` are the words behind the state, or those on a sheet with others, one for each order of the options.
     The replies are either `labels` [orders][options], the id of each option's label in each order; or `replies`,
     each option's own text, in the one order that there is. `n_samples`: on how many canvases each is read.
     """

@@ -5,6 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 Encode = Callable[[str], list[int]]
+# As tokenizers see it: Python's rstrip takes four separators more.
+_WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+
+
+def before_breaks(trunk: str) -> tuple[str, str]:
+    """A trunk without the white space that it ends in, and this."""
+    n = len(trunk.rstrip(_WHITE))
+    return trunk[:n], trunk[n:]
 
 
 def cut(encode: Encode, trunk: str, suffixes: Sequence[str]) -> tuple[list[int], list[list[int]]]:

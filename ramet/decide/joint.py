@@ -32,7 +32,7 @@ class Sheet:
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """The words behind ``Question:``, as of a form."""
+        """The words behind the state, as of a form."""
         n_orders = max(len(form.prompts) for form in self.forms)
         each = ([form.prompts[order % len(form.prompts)] for form in self.forms] for order in range(n_orders))
         return tuple(prompt.together(words, self.first) for words in each)
@@ -83,7 +83,7 @@ class Lines:
 
     def check(self, form: Form, field: str) -> None:
         """Raises InvalidRequest for a question with labels that no line was verified with."""
-        if form.labels[0][0] not in self._gaps:
+        if not self._gaps.keys() >= set(form.labels[0]):
             raise InvalidRequest("a joint read has labels for 26 options, A to Z", field=f"{field}.criteria")
 
     def sheets(self, forms: Sequence[Form]) -> list[Sheet]:

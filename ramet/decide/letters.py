@@ -25,8 +25,8 @@ class Labels:
     """Labels that were verified to be one token each where a reply begins, with ids of their own.
 
     yes and no, the digits and A to Z are verified when this is built, AA to ZZ when first asked
-    for. Two-letter labels that are not one token are passed over, so a tokenizer sets its own
-    limit on options.
+    for: the 27th option of a choice is AA, or the first pair that is one token. Pairs that are not
+    are passed over, so a tokenizer sets its own limit on options.
     """
 
     def __init__(self, tokenizer: Tokenizer, start: ReplyStart) -> None:
@@ -49,7 +49,7 @@ class Labels:
     def take(self, question: Question, count: int, field: str) -> tuple[Label, ...]:
         """Labels for `count` options, by the question's type. Raises InvalidRequest where the tokenizer has too few."""
         if isinstance(question, Choice):
-            found = self.letters if count <= len(self.letters) else self.pairs
+            found = self.letters if count <= len(self.letters) else self.letters + self.pairs
         else:
             found = self.yes_no if isinstance(question, Noul) else self.digits
         if count > len(found):
@@ -77,14 +77,14 @@ def form(question: Question, labels: Labels, n_orders: int, field: str, *, alone
     """
     options = _options(question)
     chosen = labels.take(question, len(options), f"{field}.criteria")
-    asked = prompt.instructions(question)
-    by_place = isinstance(question, Choice)
+    asked, by_place = prompt.instructions(question), isinstance(question, Choice)
+    letters = all(len(label.text) == 1 for label in chosen) or not by_place
     prompts, ids = [], []
     for order in orders(len(options), n_orders):
         given = {option: chosen[place if by_place else option] for place, option in enumerate(order)}
         lines = [prompt.line(given[option].text, *options[option]) for option in order]
-        listed = prompt.listing(asked, lines)
-        prompts.append(prompt.alone(question, listed) if alone else listed)
+        words = prompt.alone(question, asked, lines, letters=letters) if alone else prompt.unnumbered(asked, lines)
+        prompts.append(words)
         ids.append(tuple(given[option].id for option in range(len(options))))
     return Form(tuple(prompts), labels=tuple(ids))
 

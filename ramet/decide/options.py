@@ -17,14 +17,14 @@ from ramet.request import Choice, Noul, Outcomes, Question, Score, Text, as_json
 
 
 def form(question: Question, scored: Scored, field: str) -> Form:
-    """A question in words: its instructions alone, and the text of each option as a reply.
+    """A question in words: its instructions, the heading alone where there are none, and each option's text as a reply.
 
     A choice's option is its description, its name or both, as `scored` says, and its name
     where it has no description. A noul with both outcomes described compares the descriptions, as a
     choice does; else "Yes" and "No", with the one described outcome said in the prompt. Raises
     InvalidRequest naming an option without text.
     """
-    asked = prompt.instructions(question)
+    said: list[str] = []
     if isinstance(question, Score):
         replies = {str(i): as_json(level) for i, level in enumerate(question.criteria)}
     elif isinstance(question, Choice):
@@ -34,11 +34,10 @@ def form(question: Question, scored: Scored, field: str) -> Form:
     else:
         replies = {"true": "Yes", "false": "No"}
         said = [prompt.line(replies[side], as_json(text)) for side, text in _outcomes(question).items()]
-        asked = "\n".join([asked, *said])
     for name, reply in replies.items():
         if not reply:
             raise InvalidRequest("an empty option cannot be scored as a reply", field=f"{field}.criteria.{name}")
-    return Form((asked,), replies=tuple(replies.values()))
+    return Form((prompt.listing(prompt.instructions(question), said),), replies=tuple(replies.values()))
 
 
 def prior_weight(question: Question, weights: PriorWeights) -> float:

@@ -1,8 +1,9 @@
 """The words of a question: the one place where wording lives.
 
-The content of the one user turn is the state, a blank line, ``Question:`` and, behind a space, what
-is asked. A tree's trunk ends right behind ``Question:`` and a question's segment begins with the
-space, so that no token spans the cut: the ids of both together are those of the whole prompt.
+The content of the one user turn is the state, a blank line and what is asked, which begins with a word or a digit. A
+tree's trunk ends with the blank line, or before it, whichever no token spans: the ids of trunk and question together
+are those of the whole prompt. Of the method "letters" they are those of vLLM's prompt, but for what docs/http-api.md
+lists. What a request does not say, the prompt does not say either.
 """
 
 from __future__ import annotations
@@ -15,13 +16,12 @@ from ramet.text.chat import Frame
 QUESTION = "Question:"
 ANSWER = "Answer:"  # begins an option's reply, and ends the prompt of a model without a chat template
 
-# asked where a question has no instructions of its own
-DEFAULTS = {"noul": "Is it true?", "choice": "Which option fits best?", "score": "Which level fits best?"}
 CLOSINGS = {
     "noul": "Answer with yes or no only.",
     "choice": "Answer with the letter of one option only.",
     "score": "Answer with the number of one level only.",
 }
+CLOSING_LABELS = "Answer with the label of one option only."  # where letters do not suffice
 TOGETHER = "What are the answers to the questions below?"
 CLOSING_TOGETHER = (
     'Answer with one line for each question, "number: answer", and nothing else. '
@@ -30,10 +30,12 @@ CLOSING_TOGETHER = (
 
 
 def trunk_text(frame: Frame, state: str) -> str:
-    """What the prompt holds from the frame's head to the cut, the state inside; an empty state leaves no blank line."""
-    content = f"{state}\n\n{QUESTION}" if state else QUESTION
-    text: str = frame.opening + (content.lstrip() if frame.trims else content)
-    return text
+    """What the prompt holds from the frame's head to the cut: the opening, the state and a blank line. Nothing where
+    the state is empty, or is stripped away by the template: then the opening is each question's own."""
+    content = f"{state}\n\n" if state else ""
+    if frame.trims:
+        content = content.lstrip()
+    return f"{frame.opening}{content}" if content else ""
 
 
 def lasting(state: str) -> str:
@@ -45,31 +47,39 @@ def lasting(state: str) -> str:
 
 def suffix_text(frame: Frame, words: str) -> str:
     """What the prompt holds from the cut to the frame's tail. `words` must not be blank."""
-    content = f" {words}" if frame.tail else f" {words}\n{ANSWER}"
+    content = words if frame.tail else f"{words}\n{ANSWER}"
     text: str = (content.rstrip() if frame.trims else content) + frame.closing
     return text
 
 
 def instructions(question: Question) -> str:
-    """The question's instructions as text, or the fixed default of its type where they are missing or blank."""
+    """The question's instructions as text; empty where they are missing or blank."""
     asked = question.instructions
-    return DEFAULTS[question.type] if is_blank(asked) else as_json(asked)
+    return "" if asked is None or is_blank(asked) else as_json(asked)
 
 
 def listing(asked: str, lines: Sequence[str]) -> str:
-    """The words of the method "letters": the instructions, and a line an option."""
-    return "\n".join([asked, *lines])
+    """What is asked, if anything is, and lines below it. Where neither is there, the heading alone."""
+    heading = [f"{QUESTION} {asked}"] if asked else []
+    return "\n".join([*heading, *lines]) or QUESTION
 
 
-def alone(question: Question, listed: str) -> str:
-    """The words of a listing that is all that is asked: with how to answer it."""
-    return f"{listed}\n{CLOSINGS[question.type]}"
+def alone(question: Question, asked: str, lines: Sequence[str], *, letters: bool = True) -> str:
+    """The words of a listing that is all that is asked: with how to answer it. letters: whether one suffices to name
+    any option of a choice."""
+    closing = CLOSINGS[question.type] if letters else CLOSING_LABELS
+    return f"{listing(asked, lines)}\n{closing}"
+
+
+def unnumbered(asked: str, lines: Sequence[str]) -> str:
+    """A listing that stands below others, from behind its number and a colon on."""
+    return "\n".join([f" {asked}" if asked else "", *lines])
 
 
 def together(listings: Sequence[str], first: int) -> str:
     """The words of listings that are answered in one reply, numbered from `first` on."""
-    numbered = [f"Question {number}: {listed}" for number, listed in enumerate(listings, first)]
-    return "\n\n".join([TOGETHER, *numbered, CLOSING_TOGETHER])
+    numbered = [f"Question {number}:{listed}" for number, listed in enumerate(listings, first)]
+    return "\n\n".join([f"{QUESTION} {TOGETHER}", *numbered, CLOSING_TOGETHER])
 
 
 def line(label: str, *texts: str) -> str:

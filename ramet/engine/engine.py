@@ -176,7 +176,7 @@ class Engine:
             canvas = Canvas.of(tokenizer, frame, denoising)
         check_limits(shape, denoising, masking, resolved)
         asking = settings_for(checkpoint.template(), method=method, chat=bool(frame.tail))
-        if resolved.batch_invariant and not tokenizer.splits_after_colon:
+        if resolved.batch_invariant and not (tokenizer.splits_before_words or tokenizer.splits_before_breaks):
             raise CheckpointError(
                 f"{checkpoint.name}: its tokens may span the cut between state and question, so the cut depends on all "
                 "the questions of a request, and answers cannot be batch-invariant; load without batch_invariant"

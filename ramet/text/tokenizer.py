@@ -19,6 +19,7 @@ _TAG = re.compile(
     "</?(a|b|bbox|blockquote|body|caption|code|div|em|footer|h[1-6]|html|i|iframe|img|li|s|span|strong|sub|sup|table|"
     "tbody|td|tfoot|th|thead|tr|u|ul)>"
 )
+WORD = "Q"  # stands for what follows a blank line: see splits_before_words
 # What may stand before a cut, each tried against texts that begin with a space.
 _PROBES = (
     "a",
@@ -39,6 +40,9 @@ _PROBES = (
     "x\ny",
     "a\tb",
 )
+# What may stand between a state and what is asked, and how that may begin.
+_GAPS = ("\n\n", "\n\n\n", " \n\n", "\t\n\n", "\r\n\n\n", "\u00a0\n\n", "  \n \n\n")
+_WORDS = ("Question: b", "A: b", "Z: 1", "AA: b", "0: b", "9: 1", "yes", "no: b", "b'll", "1")
 
 
 class Tokenizer:
@@ -50,8 +54,11 @@ class Tokenizer:
     before and behind. forbidden: those of its ids that a caller's text never has. special: ids that no text of a
     reply shows. spelling: the bytes of each id. bos: the id that a prompt without a template begins with, or None. eos:
     the ids that end a text. specials: the texts that chat templates may name, such as ``{"bos_token": "<s>"}``.
-    splits_after_colon: proven for this vocabulary that ``encode(a + " b") == encode(a) + encode(" b")`` whenever `a`
-    ends in a colon. splits_between_words: the same where `a` ends in a letter from A to Z and `b` begins with one.
+    splits_before_words: proven for this vocabulary that ``encode(a + b) == encode(a + WORD)[:-1] + encode(b)`` whenever
+    `a` ends in a line break and `b` begins with a letter from A to Z or a digit. splits_before_breaks: that
+    ``encode(a + b) == encode(a) + encode(b)`` where `a` does not end in white space and `b` begins with some, a line
+    break in it, and goes on with such a word. splits_between_words: the same where `a` ends in a letter and `b` is a
+    space and a letter.
     """
 
     def __init__(
@@ -83,11 +90,13 @@ class Tokenizer:
         self.forbidden = frozenset(i for text, i in self.control.items() if text != unknown)
         self.spelled = Spelled(self.control)
         byte_level = _is_byte_level(full)
-        self.splits_after_colon = _splits_after_colon(byte_level, vocabulary, self.encode)
         unsplit = full.pre_tokenizer is None and getattr(
             full.model, "ignore_merges", False
         )  # whole texts are looked up
-        self.splits_between_words = not unsplit and _splits_between_words(byte_level, vocabulary, self.encode)
+        proofs = (_splits_before_words, _splits_before_breaks, _splits_between_words)
+        self.splits_before_words, self.splits_before_breaks, self.splits_between_words = (
+            not unsplit and proof(byte_level, vocabulary, self.encode) for proof in proofs
+        )
 
     def encode(self, text: str) -> list[int]:
         """Ids of a caller's text: never a control token, whatever it spells, no BOS, no leading space added.
@@ -200,7 +209,8 @@ def _is_byte_level(full: tokenizers.Tokenizer) -> bool:
 
 
 def _splits_between_words(byte_level: bool, vocabulary: Iterable[str], encode: Callable[[str], list[int]]) -> bool:
-    """As `_splits_after_colon`, of a letter before a space."""
+    """No entry holds a letter before a space, so that no merge can cross the cut; the probes show that neither the
+    normalizer nor the split into words looks across it."""
     crossing = re.compile("[A-Za-z]Ġ" if byte_level else "[A-Za-z][▁ ]")
     if any(crossing.search(entry) for entry in vocabulary):
         return False
@@ -208,19 +218,36 @@ def _splits_between_words(byte_level: bool, vocabulary: Iterable[str], encode: C
     return _are_cuts(encode, ((f"{a}a", f" {b}") for a in ("", *_PROBES) for b in ends))
 
 
-def _splits_after_colon(byte_level: bool, vocabulary: Iterable[str], encode: Callable[[str], list[int]]) -> bool:
-    """No entry holds a colon before a space, so that no merge can cross the cut; the probes show that neither the
-    normalizer nor the split into words looks across it."""
-    crossing = (":Ġ",) if byte_level else (":▁", ": ")
-    if any(pair in entry for entry in vocabulary for pair in crossing):
+def _splits_before_words(byte_level: bool, vocabulary: Iterable[str], encode: Callable[[str], list[int]]) -> bool:
+    """As `_splits_between_words`, of a line break before a letter or a digit. What splits texts into words may keep a
+    line break before a word apart from those before it, so that a first part is not encoded without one."""
+
+    def lead(a: str) -> list[int]:
+        return encode(a + WORD)[:-1]
+
+    crossing = re.compile("[Ċč][A-Za-z0-9]" if byte_level else "[\r\n][A-Za-z0-9]")
+    if any(crossing.search(entry) for entry in vocabulary) or len(encode(WORD)) != 1:
         return False
-    ends = (" b", "  b", " 1", " .", " é", " 你", " 🦩", " \n", " ")
-    return _are_cuts(encode, ((f"{a}:", b) for a in _PROBES for b in ends))
+    return _are_cuts(encode, ((a + gap, b) for a in ("", *_PROBES) for gap in _GAPS for b in _WORDS), lead)
 
 
-def _are_cuts(encode: Callable[[str], list[int]], pairs: Iterable[tuple[str, str]]) -> bool:
-    """Whether texts have the ids of their two parts; not, where a part cannot be spelled at all."""
+def _splits_before_breaks(byte_level: bool, vocabulary: Iterable[str], encode: Callable[[str], list[int]]) -> bool:
+    """As `_splits_between_words`, of anything before white space."""
+    crossing = re.compile("[^ĠĊčĉ][ĠĊčĉ]" if byte_level else r"[^▁\s][▁\s]")
+    if any(crossing.search(entry) for entry in vocabulary):
+        return False
+    return _are_cuts(encode, ((a, gap + b) for a in _PROBES for gap in _GAPS for b in _WORDS))
+
+
+def _are_cuts(
+    encode: Callable[[str], list[int]],
+    pairs: Iterable[tuple[str, str]],
+    lead: Callable[[str], list[int]] | None = None,
+) -> bool:
+    """Whether texts have the ids of their two parts, the first as `lead` gives them; not, where a part cannot be
+    spelled at all."""
+    lead = lead or encode
     try:
-        return all(encode(a + b) == encode(a) + encode(b) for a, b in pairs)
+        return all(encode(a + b) == lead(a) + encode(b) for a, b in pairs)
     except InvalidRequest:
         return False

@@ -33,7 +33,7 @@ def make(rng: random.Random) -> Example:
     state = _state(rng, ticket)
     words, answer = _words(question, right)
     text = as_json(state)
-    content = f"{text}\n\n{prompt.QUESTION} {words}"
+    content = f"{text}\n\n{words}"
     return Example("decisions", content, answer, text, question, right)
 
 
@@ -50,7 +50,7 @@ def _words(question: Question, right: int) -> tuple[str, str]:
     """As decide/letters.py asks, in the order given."""
     labels, texts = _options(question)
     lines = [prompt.line(label, *each) for label, each in zip(labels, texts, strict=False)]
-    return prompt.alone(question, prompt.listing(prompt.instructions(question), lines)), labels[right]
+    return prompt.alone(question, prompt.instructions(question), lines), labels[right]
 
 
 def _options(question: Question) -> tuple[Sequence[str], list[tuple[str, ...]]]:
@@ -70,7 +70,7 @@ def _topic(rng: random.Random) -> tuple[Ticket, Question, int]:
     told = [rng.choice(TOPICS[at].told) if rng.random() < described * 1.5 - 0.25 else None for at in topics]
     asked = rng.choice((
         "What is it about?", "Which team should answer?", "What is the topic?", "What went wrong?",
-        "What is the ticket about?", "Which label fits?", None,
+        "What is the ticket about?", "Which label fits?", "Which option fits best?",
     ))  # fmt: skip
     criteria: dict[str, Text | None] = dict(zip(names(rng, topics), told, strict=True))
     return ticket, Choice(type="choice", instructions=asked, criteria=criteria), topics.index(ticket.topic)
