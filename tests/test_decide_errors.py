@@ -47,7 +47,11 @@ def test_an_empty_reply_cannot_be_scored() -> None:
             "A: a\nB: b - B!\nAnswer with the letter of one option only.",
             "Question:",
         ),
-        (Choice(instructions={}, criteria={"a": None}), "A: a\nAnswer with the letter of one option only.", "Question:"),
+        (
+            Choice(instructions={}, criteria={"a": None}),
+            "A: a\nAnswer with the letter of one option only.",
+            "Question:",
+        ),
         (Score(instructions=" \n", criteria=["low"]), "0: low\nAnswer with the number of one level only.", "Question:"),
     ],
 )
@@ -56,7 +60,7 @@ def test_an_empty_reply_cannot_be_scored() -> None:
 def test_where_nothing_is_asked_nothing_is_invented(
     vocabulary: Any, state: str, question: Question, listed: str, options: str
 ) -> None:
-    """The prompt says what the request does; a prompt of the method "options", which lists none, ends in the heading."""
+    """The prompt says what the request does. One of the method "options", which lists none, ends in the heading."""
     tokenizer, frame, _ = vocabulary()
     before = f"{state}\n\n" if state else ""
     for method, words in (("letters", listed), ("options", options)):

@@ -16,7 +16,7 @@ from ramet.bench.tasks.all import TASKS
 from ramet.bench.tasks.example import HELD_OUT, Example, examples
 from ramet.bench.tasks.numbers import in_words
 from ramet.bench.tasks.words import GOODS, VERBS
-from ramet.decide import letters, prompt
+from ramet.decide import letters
 from ramet.decide.letters import Labels
 from ramet.decide.reply import ReplyStart
 from ramet.request import Choice, DecisionRequest, Noul

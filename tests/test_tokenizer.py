@@ -33,7 +33,9 @@ AWKWARD = (
     "x" * 300, "Ġ▁<|", "https://a.b/c?d=1&e", "def f(x):\n    return x  # 1\n",
 )  # fmt: skip
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
-GAPS = st.lists(st.sampled_from([" ", "\n", "\t", "\r\n", "\u00a0", "\u3000"]), max_size=4).map(lambda w: "".join([*w, "\n"]))
+GAPS = st.lists(st.sampled_from([" ", "\n", "\t", "\r\n", "\u00a0", "\u3000"]), max_size=4).map(
+    lambda w: "".join([*w, "\n"])
+)
 WORDS = st.sampled_from(["Question:", "Question 1:", "A:", "AA:", "0:", "9", "yes", "no:", "What"])
 
 

@@ -85,14 +85,12 @@ def test_falls_back_where_prompt_and_canvas_exceed_the_budget(load: Load) -> Non
         np.testing.assert_allclose(found, read(alone, n_prompt), rtol=0, atol=1e-4)
 
 
-def test_falls_back_where_prompt_and_canvas_exceed_the_length(load: Load) -> None:
-    engine, alone = load(max_model_len=40), load()
-    for n_prompt, counts in ((33, (1, 0, 0)), (34, (2, 1, 1)), (40, (2, 1, 1))):
-        told, found = counted(engine, partial(read, engine, n_prompt))
-        assert told == counts, n_prompt
-        np.testing.assert_allclose(found, read(alone, n_prompt), rtol=0, atol=1e-4)
+@pytest.mark.parametrize("single", [True, False])
+def test_prompt_and_canvas_have_the_length_together(load: Load, single: bool) -> None:
+    engine = load(max_model_len=40, single_pass_reads=single)
+    assert counted(engine, partial(read, engine, 33))[0][0] == (1 if single else 2)
     with pytest.raises(RequestTooLong, match="41 tokens; the model takes 40"):
-        read(engine, 41)
+        read(engine, 34)
 
 
 def test_many_at_once_in_two_steps(load: Load) -> None:

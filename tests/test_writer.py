@@ -132,9 +132,9 @@ def test_in_two_steps_the_first_step_alone_waits_for_the_prompt() -> None:
         assert engine.stats()["rounds_total"] == 1 + reply.n_steps
 
 
-def test_an_open_length_ends_where_the_model_does() -> None:
+def test_an_open_length_ends_where_a_further_canvas_has_no_room() -> None:
     with Engine.load(oracle.saved("plain"), max_denoising_steps=1, max_model_len=50, **SETTINGS) as engine:
-        assert len(engine.writer.generate(asked(max_tokens=None)).tokens) == 20
+        assert len(engine.writer.generate(asked(max_tokens=None)).tokens) == 16
         assert len(engine.writer.generate(asked(read_only=True)).tokens) == 16
 
 

@@ -82,7 +82,7 @@ ENGINE_OPTIONS = (
         type=TOKENS_OR_AUTO,
         callback=none_if_auto,
         metavar="N|auto",
-        help="Most tokens of a prompt with its reply.  [default: the model's positions]",
+        help="Most positions of a prompt with its reply, whole canvases and blocks.  [default: the model's positions]",
     ),
     click.option(
         "--max-round-requests",

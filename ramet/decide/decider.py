@@ -28,6 +28,7 @@ from ramet.errors import CheckpointError, InvalidRequest, RequestTooLong
 from ramet.request import DecisionRequest, Method, Question, as_json
 from ramet.text.chat import Frame
 from ramet.text.tokenizer import WORD, Tokenizer
+from ramet.tree import IntArray
 
 __all__ = ["Decider", "Plan"]
 
@@ -154,8 +155,8 @@ class Decider:
         """A trunk that ends behind the state, and each form's branch; joined, their ids are those of whole prompts."""
         text, head = prompt.trunk_text(self._frame, state), np.array(self._frame.head, np.int32)
         if not text or self._tokenizer.splits_before_words or self._tokenizer.splits_before_breaks:
-            ids, lead = self._trunk(text, salt)
-            return Bough(np.concatenate((head, ids)), [self._ready(form, lead) for form in forms])
+            own, lead = self._trunk(text, salt)
+            return Bough(np.concatenate((head, own)), [self._ready(form, lead) for form in forms])
         suffixes = [prompt.suffix_text(self._frame, words) for form in forms for words in form.prompts]
         ids, cuts = joins.cut(self._tokenizer.encode, text, suffixes)
         rest = iter(cuts)

@@ -412,9 +412,8 @@ class Engine:
         return self._cache.kept(n_keep, min(mark, n_keep))
 
     def _in_two_steps(self, tree: Tree) -> bool:
-        """Whether canvases wait for their prompts: it is so set, or with its canvas a prompt is too long."""
-        asked = not self.settings.single_pass_reads or tree.max_position > self._max_length
-        return asked and bool((tree.blocks == WHOLE).any())
+        """Whether canvases wait for their prompts."""
+        return not self.settings.single_pass_reads and bool((tree.blocks == WHOLE).any())
 
     def _check_open(self) -> None:
         """Raise where no further request is taken: also called before a request is planned, which costs time."""
@@ -438,18 +437,18 @@ class Engine:
             if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= shape.vocab_size):
                 wrong = int(ids[(ids < 0) | (ids >= shape.vocab_size)][0])
                 raise InvalidRequest(f"ids run from 0 to {shape.vocab_size - 1}; {wrong} is none", field=name)
-        above = tree.blocks != WHOLE  # a canvas may end behind the last position: see `_in_two_steps`
-        longest = int((tree.origins + tree.lengths)[above].max(initial=0))
-        if longest > self._max_length:
-            raise RequestTooLong(
-                f"state and longest question have {longest} tokens; the model takes {self._max_length}"
-            )
         self._check_size(tree, tree.n_tokens, tree.max_position)
 
     def _check_size(self, tree: Tree, n_tokens: int, max_position: int) -> None:
         """Of a tree, or of the largest that may follow it, which has blocks like its own."""
         scheduler, settings = self._scheduler, self.settings
         most = scheduler.max_round_tokens
+        if max_position > self._max_length:
+            rows = ", with what is read behind it," if (tree.blocks != 1).any() else ""
+            raise RequestTooLong(
+                f"the state and its longest question{rows} have {max_position} tokens; the model takes "
+                f"{self._max_length} (max_model_len)"
+            )
         if n_tokens > settings.max_request_tokens:
             raise RequestTooLong(
                 f"{n_tokens} tokens in all, {settings.max_request_tokens} at most (max_request_tokens)"

@@ -40,7 +40,8 @@ class EngineSettings:
     memory_cache_bytes of main memory, and from there to disk_cache_bytes in the directory disk_cache (None: nowhere).
     checkpoint_spacing: tokens between checkpoints of a long state, for models with recurrent layers. batch_invariant:
     every answer has the bits of its question asked alone. threads: of the CPU's. ops: op -> implementation.
-    max_model_len: tokens of a prompt with its reply (None: as many positions as the model has). max_round_requests:
+    max_model_len: positions that one prompt and all that is laid behind it may take: a reply's tokens, an option's
+    text, whole canvases, the masks that fill up a block (None: as many as the model has). max_round_requests:
     requests under way at once (None: as many as fit). prefix_caching: whether states are kept for later requests.
     Of diffusion models, canvas_length: rows of a canvas at most, and max_denoising_steps (None: the model's own);
     single_pass_reads: whether a canvas is read in the round that ends its prompt, where that has room for it.

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ramet.denoise.check import check_ids
+from ramet.denoise.check import check, check_ids, width
 from ramet.denoise.course import Writing
 from ramet.denoise.draws import Draws
 from ramet.denoise.live import Beginning
@@ -42,7 +42,7 @@ class Writer(ABC):
     """How an engine writes. What differs is what a reply's work is."""
 
     def __init__(self, conversation: Conversation, max_length: int) -> None:
-        """conversation: how messages become prompts. max_length: of a prompt with its reply, in tokens."""
+        """conversation: how messages become prompts. max_length: positions of a prompt with its reply."""
         self.conversation, self.max_length = conversation, max_length
 
     @property
@@ -100,9 +100,10 @@ class Writer(ABC):
         """By the engine's thread, before the future is done."""
         loop.call_soon_threadsafe(inbox.put_nowait, piece)
 
-    def _room(self, request: GenerationRequest, most: int) -> int:
-        """Tokens of a reply, `most` at most where the request leaves their number open. Raises RequestTooLong."""
-        n_prompt, room = len(request.prompt), self.max_length - len(request.prompt)
+    def _n_reply(self, request: GenerationRequest, most: int, room: int, unit: str = "") -> int:
+        """Tokens of a reply: those that a request asks for, or, where it leaves that open, `most` or as many as there
+        is `room` for. unit: how positions are taken, if not one by one. Raises RequestTooLong."""
+        n_prompt = len(request.prompt)
         if request.max_tokens is None and room > 0:
             return min(most, room)
         n_reply = request.max_tokens or 1
@@ -110,7 +111,7 @@ class Writer(ABC):
             what, field = ("prompt", "prompt") if room < 1 else ("reply", "max_tokens")
             raise RequestTooLong(
                 f"a prompt of {n_prompt} tokens and a reply of {n_reply} are more than the {self.max_length} that the "
-                f"model takes: shorten the {what}",
+                f"model takes{unit} (max_model_len): shorten the {what}",
                 field=field,
             )
         return n_reply
@@ -143,14 +144,16 @@ class CanvasWriter(Writer):
         return job.future, lambda: job.n_resumed or 0
 
     def _fitted(self, request: GenerationRequest) -> GenerationRequest:
-        """With no more tokens than there is room for, where a request leaves their number open."""
-        if not request.read_only:
-            n_tokens = self._room(request, self.denoising.max_new_tokens)
-            return request if request.max_tokens is not None else replace(request, max_tokens=n_tokens)
-        n_prompt = len(request.prompt)  # its canvas may end behind the last position: see `Engine._in_two_steps`
-        if n_prompt > self.max_length:
-            raise RequestTooLong(f"{n_prompt} tokens; the model takes {self.max_length}", field="prompt")
-        return request
+        """With no more tokens than there is room for, in whole canvases, where a request leaves their number open."""
+        check(request, self.denoising)
+        n_rows = width(request, self.denoising)
+        room = (self.max_length - len(request.prompt)) // n_rows * n_rows
+        unit = f" in whole canvases of {n_rows} rows"
+        if request.read_only:  # one canvas, whatever is told of it
+            self._n_reply(replace(request, max_tokens=n_rows), n_rows, room, unit)
+            return request
+        n_tokens = self._n_reply(request, self.denoising.max_new_tokens, room, unit)
+        return request if request.max_tokens is not None else replace(request, max_tokens=n_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +182,9 @@ class ReplyWriter(Writer):
         self, conversation: Conversation, max_length: int, *, masking: Masking | None, eos: frozenset[int],
         vocab_size: int, sampled: Sampled, settings: EngineSettings, begin: Callable[[Reply], None], mail: Mail,
     ) -> None:  # fmt: skip
-        super().__init__(conversation, max_length)
+        size = 1 if masking is None else masking.size
+        super().__init__(conversation, max_length // size * size)
+        self._unit = "" if masking is None else f" in whole blocks of {size} rows"
         self._masking, self._eos, self._vocab_size, self._sampled = masking, eos, vocab_size, sampled
         self._settings, self._begin, self._mail = settings, begin, mail
 
@@ -207,7 +212,7 @@ class ReplyWriter(Writer):
     def _reply(self, request: GenerationRequest, on_piece: OnPiece | None) -> Reply:
         _check(request, self.kind, self._vocab_size)
         prompt, n_prompt = np.array(request.prompt, np.int32), len(request.prompt)
-        n_tokens = self._room(request, self.max_length)
+        n_tokens = self._n_reply(request, self.max_length, self.max_length - n_prompt, self._unit)
         start = n_prompt // self._masking.size * self._masking.size if self._masking else n_prompt - 1
         beginning = Beginning(
             start=start, tokens=prompt[start:], known=np.ones(n_prompt - start, np.bool_), n_prompt=n_prompt,
