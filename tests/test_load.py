@@ -69,7 +69,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveServer]:
         ) as engine,
         live_server(engine) as running,
     ):
-        monkeypatch.setattr(logging.getLogger("uvicorn.access"), "disabled", True)  # pytest would keep every line
+        monkeypatch.setattr(logging.getLogger("ramet.server.access"), "disabled", True)  # pytest would keep every line
         yield running
 
 

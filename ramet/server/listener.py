@@ -72,9 +72,9 @@ def _addresses(host: str, port: int) -> list[tuple[int, tuple[str | int, ...]]]:
     )
 
 
-def _part(value: str | int | bytes) -> str | int:
+def _part(value: object) -> str | int:
     """Of an address of the internet, which has no bytes."""
-    assert not isinstance(value, bytes)
+    assert isinstance(value, str | int)
     return value
 
 
