@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from conftest import Serve
 from doc_page import Section, section, sections
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 from stub_engine import StubEngine
 
 from ramet.decide import confidence
 from ramet.decide.joint import MAX_JOINT
-from ramet.errors import InvalidRequest, Overloaded, RametError
+from ramet.errors import InvalidRequest, NotSupported, Overloaded, RametError
 from ramet.request import (
     MAX_LEVELS,
     MAX_NESTING,
@@ -36,19 +36,12 @@ from ramet.request import (
     Usage,
 )
 from ramet.server import ServerSettings, create_app
-from ramet.server.errors import (
-    NOT_FOUND,
-    STATUSES,
-    ErrorBody,
-    ErrorDetail,
-    InvalidField,
-    Unauthenticated,
-    UnsupportedBody,
-    headers_of,
-)
-from ramet.server.exchange import REQUEST_ID
+from ramet.server.errors import STATUSES, Unauthenticated, UnsupportedBody, WrongMethod, headers_of
+from ramet.server.exchange import REQUEST_IDS
 from ramet.server.health import HealthReport
 from ramet.server.models import ModelCard, ModelList
+from ramet.server.openai.errors import OpenAIErrorDetail
+from ramet.server.rendering import ErrorBody, ErrorDetail, InvalidField
 from ramet.server.systemone import IGNORED_FIELDS, MAX_IGNORED_NAMES
 
 PAGE = "docs/http-api.md"
@@ -62,7 +55,7 @@ FIELDS: dict[str, tuple[type[BaseModel], ...]] = {  # heading -> whose fields ar
     "Joint reads": (Joint, JointCanvas),
     "`GET /v1/models`": (ModelCard, ModelList),
     "`GET /health`": (HealthReport,),
-    "Errors": (ErrorBody, ErrorDetail),
+    "Errors": (ErrorBody, ErrorDetail, OpenAIErrorDetail),
     "422 `invalid_request`": (InvalidField,),
 }
 OF_FASTAPI = {("GET", "/openapi.json"), ("GET", "/docs"), ("GET", "/redoc")}
@@ -80,8 +73,8 @@ LIMITS = {  # those of the engine are in tests/test_docs_examples.py
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    """The OpenAPI document."""
-    return create_app(StubEngine()).openapi()
+    """The OpenAPI document of a server that wants a key."""
+    return create_app(StubEngine(), ServerSettings(api_key=SecretStr("key"))).openapi()
 
 
 def told_errors() -> dict[tuple[int, str], Section]:
@@ -102,7 +95,7 @@ def test_routes_have_headings(document: dict[str, Any]) -> None:
 
 def test_the_list_of_routes_says_which_want_a_key(document: dict[str, Any]) -> None:
     rows = sections(PAGE)[1].rows
-    told = {pair: key for name, _, key in rows for pair in re.findall(r"([A-Z]+) (/[^\s,\]]+)", name)}
+    told = {pair: key for name, _, key in rows for pair in re.findall(r"([A-Z]+) (/[^\s,\]]*)", name)}
     guarded = {
         (method.upper(), path.replace(":path}", "}")): "yes" if "security" in operation else "no"
         for path, operations in document["paths"].items()
@@ -112,7 +105,7 @@ def test_the_list_of_routes_says_which_want_a_key(document: dict[str, Any]) -> N
 
 
 def test_statuses_have_headings() -> None:
-    assert set(told_errors()) == {*STATUSES.values(), (404, NOT_FOUND), (405, "http_error")}
+    assert set(told_errors()) == {row[:2] for row in STATUSES.values()}
 
 
 def test_statuses_of_the_openapi_document_have_headings(document: dict[str, Any]) -> None:
@@ -136,7 +129,7 @@ def test_every_error_has_an_example_of_its_type() -> None:
 @pytest.mark.parametrize("cls", [cls for cls in STATUSES if cls is not InvalidRequest], ids=lambda cls: cls.__name__)
 def test_examples_are_what_the_server_sends(serve: Serve, cls: type[RametError]) -> None:
     """Of each error, raised with the example's own message. tests/test_docs_examples.py provokes those with a curl."""
-    s = told_errors()[STATUSES[cls]]
+    s = told_errors()[STATUSES[cls][:2]]
     example = json.loads(next(block.text for block in s.blocks if block.language == "json"))
     failure = RuntimeError("unforeseen") if cls is RametError else cls(example["detail"]["message"])
     reply = httpx2.post(serve(StubEngine(failure=failure)).url + "/v1/systemone", json=BODY)
@@ -177,8 +170,8 @@ def test_defaults_and_ranges_are_told(document: dict[str, Any]) -> None:
 
 
 def test_headers_are_told() -> None:
-    sent = {REQUEST_ID, IGNORED_FIELDS}
-    for error in (Overloaded(""), Unauthenticated(""), UnsupportedBody("")):
+    sent = {*REQUEST_IDS, IGNORED_FIELDS}
+    for error in (Overloaded(""), Unauthenticated(""), UnsupportedBody(""), WrongMethod(""), NotSupported("")):
         sent |= headers_of(error).keys()
     told = {name for row in section(PAGE, "Headers").rows for name in row[0].split(", ")}
     assert told == sent | {"authorization", "content-encoding"}

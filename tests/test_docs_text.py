@@ -16,7 +16,7 @@ import pytest
 from conftest import Serve
 from doc_page import examples, section, sections
 from live_server import LiveServer
-from pydantic import TypeAdapter
+from pydantic import SecretStr, TypeAdapter
 from stub_engine import StubEngine
 from stub_writer import StubWriter, written
 
@@ -24,9 +24,9 @@ from ramet.cli.peer_names import DIFFUSION, SAME
 from ramet.denoise.unmask import Strategy
 from ramet.errors import EngineFault, NotSupported, Overloaded, RametError, RequestTooLong, UnknownModel
 from ramet.server import ServerSettings, create_app
-from ramet.server.errors import BodyTimeout, BodyTooLarge, MalformedBody, Unauthenticated, UnsupportedBody
+from ramet.server.errors import BodyTimeout, BodyTooLarge, MalformedBody, Unauthenticated, Unavailable, UnsupportedBody
 from ramet.server.openai import answer
-from ramet.server.openai.errors import described
+from ramet.server.openai.errors import render
 from ramet.server.openai.parameters import NOT_TAKEN, REFUSED, WITHOUT_EFFECT
 from ramet.server.openai.request import MAX_LABELS, MAX_PROMPTS, ChatRequest, CompletionRequest, DiffusionArguments
 
@@ -92,14 +92,17 @@ def test_statuses_are_told() -> None:
     told = {int(status): (row[1], row[2]) for row in rows for status in row[0].split(", ")}
     errors: list[RametError] = [
         MalformedBody(""), RequestTooLong(""), Unauthenticated(""), UnknownModel(""), BodyTimeout(""), BodyTooLarge(""),
-        UnsupportedBody(""), Overloaded(""), RametError(""), NotSupported(""), EngineFault(""),
+        UnsupportedBody(""), Overloaded(""), RametError(""), NotSupported(""), EngineFault(""), Unavailable(""),
     ]  # fmt: skip
     for error in errors:
-        status, body = described(error, {})
+        reply = render(error)
+        status, body = reply.status_code, json.loads(bytes(reply.body))
         kind, code = told[status]
         assert body["error"]["type"] == kind
-        assert body["error"]["code"] in code or status in (408, 413, 415)
-    responses = create_app(StubEngine()).openapi()["paths"]["/v1/completions"]["post"]["responses"]
+        assert body["error"]["code"] in code
+    responses = create_app(StubEngine(), ServerSettings(api_key=SecretStr("key"))).openapi()["paths"][
+        "/v1/completions"
+    ]["post"]["responses"]
     assert {str(status) for status in told} == set(responses) - {"200"}
 
 

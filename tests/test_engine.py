@@ -149,12 +149,22 @@ def test_a_full_queue_refuses_at_once_and_recovers() -> None:
     with make(max_queue=3) as engine:
         free = hold(engine)
         futures = [engine.submit(tree(seed=i)) for i in range(3)]
-        with pytest.raises(Overloaded) as caught:
-            engine.submit(tree())
-        assert caught.value.retry_after_s > 0
+        assert [int(refused(engine) // n) for n in range(1, 6)] == [1] * 5  # n seconds, and what is drawn
         free.set()
         wait(futures, 30)
         assert len(engine.submit(tree()).result(30).logits) == 3
+        free = hold(engine)
+        futures = [engine.submit(tree(seed=i)) for i in range(3)]
+        assert 1 <= refused(engine) <= 1.5  # the row has ended
+        free.set()
+        wait(futures, 30)
+
+
+def refused(engine: Engine) -> float:
+    """How long a request that is refused is asked to wait, in seconds."""
+    with pytest.raises(Overloaded) as caught:
+        engine.submit(tree())
+    return caught.value.retry_after_s
 
 
 def test_a_cancelled_request_leaves_the_queue_and_the_others_run(engine: Engine) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ramet.engine import Engine
 
 Row = dict[str, Any]
+MAX_WAIT_S = 1.0  # of a row that found the queue full: the engine is ours, and there is no crowd to keep away
 
 
 @dataclass
@@ -105,7 +106,7 @@ class Job:
             try:
                 return await ask()
             except Overloaded as error:
-                await asyncio.sleep(error.retry_after_s)
+                await asyncio.sleep(min(error.retry_after_s, MAX_WAIT_S))
 
     def _decision(self, data: Mapping[str, Any]) -> Callable[[], Awaitable[Row]]:
         for name in DecisionRequest.ignored(data):
@@ -142,6 +143,6 @@ def made_from(line: bytes, mark: str) -> str:
 
 def _error(error: Exception) -> Row:
     if isinstance(error, RequestError):
-        return {"field": error.field, "message": error.message, "type": status_of(error)[1]}
-    kind = status_of(error)[1] if isinstance(error, RametError) else "internal_error"
+        return {"field": error.field, "message": error.message, "type": status_of(error).error_type}
+    kind = status_of(error).error_type if isinstance(error, RametError) else "internal_error"
     return {"field": None, "message": f"{type(error).__name__}: {error}", "type": kind}

@@ -45,6 +45,7 @@ from ramet.engine.load import (
     with_blocks,
 )
 from ramet.engine.mail import Mail
+from ramet.engine.patience import Patience
 from ramet.engine.rehearsal import Rehearsal
 from ramet.engine.replies import Replies
 from ramet.engine.reply import Reply
@@ -130,6 +131,7 @@ class Engine:
         self._inbox: SimpleQueue[Job | Reply | Future[None] | None] = SimpleQueue()
         self._counts = Counter(dict.fromkeys(COUNTS, 0))  # no key comes later
         self._n_open, self._n_failures, self._closed = 0, 0, False
+        self._patience = Patience()
         self._lost = False  # the device, with all that it held
         # Replies that ended in a round, the round, its seconds, and those between it and the one before.
         self._untold: deque[tuple[list[Reply], Batch, float, float]] = deque()
@@ -275,6 +277,7 @@ class Engine:
             reply.salt = f"{id(reply)} {time.perf_counter_ns()}"
         with self._lock:
             self._check_open()
+            self._patience.admitted()
             self._n_open += 1
             reply.future.add_done_callback(self._settled)
             self._inbox.put(reply)
@@ -402,6 +405,7 @@ class Engine:
         job = Job(tree, Future(), *self._kept(tree, n_keep, mark), salt, course, self._in_two_steps(tree))
         with self._lock:  # held to the end, so that nothing arrives once the engine has ended
             self._check_open()
+            self._patience.admitted()
             self._n_open += 1
             job.future.add_done_callback(self._settled)
             self._inbox.put(job)
@@ -422,7 +426,8 @@ class Engine:
         if self.fault is not None:
             raise self.fault
         if self._n_open >= self.settings.max_queue:
-            raise Overloaded(f"{self._n_open} requests are waiting; at most {self.settings.max_queue} may")
+            message = f"{self._n_open} requests are waiting; at most {self.settings.max_queue} may"
+            raise Overloaded(message, retry_after_s=self._patience.refused())
 
     def _settled(self, future: Future[Any]) -> None:
         with self._lock:

@@ -6,7 +6,7 @@ import gc
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 
 from fastapi import Depends, FastAPI
 from starlette.exceptions import HTTPException
@@ -14,7 +14,6 @@ from starlette.exceptions import HTTPException
 from ramet.errors import RametError
 from ramet.server.access_log import AccessLog, log_to_stderr
 from ramet.server.authentication import Authentication
-from ramet.server.errors import render_http, render_raised
 from ramet.server.exchange import Exchange
 from ramet.server.head import Head
 from ramet.server.health import Health
@@ -25,6 +24,7 @@ from ramet.server.openai.chat import Chat
 from ramet.server.openai.completions import Completions
 from ramet.server.openapi import openapi_document
 from ramet.server.presence import Work
+from ramet.server.rendering import render_http, render_raised
 from ramet.server.running import Server, uvicorn_config
 from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
@@ -44,6 +44,7 @@ def create_app(engine: Served, settings: ServerSettings | None = None) -> FastAP
         title="Ramet",
         version=__version__,
         description="Decisions: one state, many questions, one pass. And text, of models that write it.",
+        redirect_slashes=False,
         routes=[
             made(engine, models, metrics, settings).route(authentication) for made in (SystemOne, Chat, Completions)
         ],
@@ -59,7 +60,8 @@ def create_app(engine: Served, settings: ServerSettings | None = None) -> FastAP
     app.add_middleware(Head)
     if settings.access_log:
         app.add_middleware(AccessLog)
-    app.openapi = partial(openapi_document, app)  # type: ignore[method-assign]
+    document = cache(partial(openapi_document, app, keyed=authentication.wants_key))
+    app.openapi = document  # type: ignore[method-assign]
     return app
 
 

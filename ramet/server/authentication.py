@@ -24,6 +24,11 @@ class Authentication:
     def __init__(self, keys: Sequence[SecretStr]) -> None:
         self._digests = [sha256(key.get_secret_value().encode()).digest() for key in keys]
 
+    @property
+    def wants_key(self) -> bool:
+        """Whether requests need one."""
+        return bool(self._digests)
+
     async def check_request(self, request: Request) -> None:
         """What `check` does, for a route without dependencies. Raises Unauthenticated."""
         if self._digests:

@@ -11,16 +11,20 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ramet.errors import RametError
-from ramet.server.errors import render
 from ramet.server.metrics import Metrics
+from ramet.server.rendering import render
 
-REQUEST_ID = "x-typesafe-request-id"
+REQUEST_IDS = ("x-typesafe-request-id", "x-request-id")  # System One's name and OpenAI's, of one id
 _SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _LOG = logging.getLogger("ramet.server")
 
 
 class Exchange:
-    """ASGI middleware. It is no BaseHTTPMiddleware, which hides from a route that its client went away."""
+    """ASGI middleware. It is no BaseHTTPMiddleware, which hides from a route that its client went away.
+
+    The id is `request.state.request_id`. An address may have a slash at its end: a redirect to the one without it would
+    lead to whatever host the client named.
+    """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -31,12 +35,15 @@ class Exchange:
             await self._app(scope, receive, send)
             return
         request_id, status, start = _request_id(scope), 0, time.perf_counter()
+        scope.setdefault("state", {})["request_id"] = request_id
+        scope = {**scope, "path": scope["path"].rstrip("/") or "/"}
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)[REQUEST_ID] = request_id
+                for name in REQUEST_IDS:
+                    MutableHeaders(scope=message)[name] = request_id
             await send(message)
 
         try:
@@ -53,9 +60,10 @@ class Exchange:
 
 def _request_id(scope: Scope) -> str:
     """The caller's id when it is sane, else a new one."""
-    given = Headers(scope=scope).get(REQUEST_ID, "")
-    if _SANE_ID.fullmatch(given):
-        return given
+    headers = Headers(scope=scope)
+    for name in REQUEST_IDS:
+        if _SANE_ID.fullmatch(given := headers.get(name, "")):
+            return given
     return f"req_{random.getrandbits(128):032x}"  # no secret, and os.urandom lets go of the interpreter
 
 

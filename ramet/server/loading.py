@@ -8,12 +8,12 @@ from typing import Self
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from ramet.server import errors
-from ramet.server.errors import Unavailable
+from ramet.server.errors import Unavailable, headers_of
 from ramet.server.health import PATHS, HealthReport
 from ramet.server.listener import Listener
 from ramet.server.openai import errors as openai_errors
 from ramet.server.presence import Work
+from ramet.server.rendering import render
 from ramet.server.running import Server, uvicorn_config
 
 _ENDS_S = 1  # for the answers under way when the model is there
@@ -57,9 +57,9 @@ class _Answers:
 
     def _response(self, path: str) -> Response:
         if path in PATHS:
-            return JSONResponse(self._report.model_dump(), 503, errors.headers_of(self._error))
+            return JSONResponse(self._report.model_dump(), 503, headers_of(self._error))
         is_text = path.startswith(("/v1/chat/", "/v1/completions"))
-        return openai_errors.render(self._error) if is_text else errors.render(self._error)
+        return openai_errors.render(self._error) if is_text else render(self._error)
 
 
 async def _read(receive: Receive) -> None:

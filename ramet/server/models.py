@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from ramet.errors import UnknownModel
-from ramet.server.errors import ErrorBody
+from ramet.server.rendering import ErrorBody
 from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
 

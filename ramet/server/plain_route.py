@@ -13,8 +13,8 @@ from starlette.routing import request_response
 
 from ramet.errors import RametError
 from ramet.server.authentication import Authentication
-from ramet.server.errors import render
 from ramet.server.presence import Work
+from ramet.server.rendering import render
 
 
 class PlainRoute(APIRoute):

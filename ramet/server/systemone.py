@@ -13,12 +13,12 @@ from ramet.request import Decision, DecisionRequest
 from ramet.server.access_log import note_tokens
 from ramet.server.asked import asked
 from ramet.server.authentication import Authentication
-from ramet.server.errors import ErrorBody, InvalidBody, render
 from ramet.server.metrics import Metrics
 from ramet.server.models import Models
 from ramet.server.openai.tally import Tally
 from ramet.server.plain_route import PlainRoute
 from ramet.server.presence import unless_gone
+from ramet.server.rendering import ErrorBody, InvalidBody, render
 from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
 

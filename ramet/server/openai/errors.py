@@ -1,4 +1,4 @@
-"""Errors as OpenAI's clients expect them: ``{"error": {"message", "type", "param", "code"}}``."""
+"""Errors as OpenAI's clients read them: ``{"error": {"message", "type", "param", "code"}}``."""
 
 from __future__ import annotations
 
@@ -9,16 +9,8 @@ from typing import Any
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from ramet.errors import (
-    InvalidRequest,
-    NotSupported,
-    Problem,
-    RametError,
-    RequestError,
-    RequestTooLong,
-    UnknownModel,
-)
-from ramet.server.errors import MalformedBody, Unauthenticated, headers_of, printable, status_of
+from ramet.errors import InvalidRequest, NotSupported, Problem, RametError, RequestError, UnknownModel
+from ramet.server.errors import headers_of, printable, status_of
 
 
 class OpenAIErrorDetail(BaseModel):
@@ -26,48 +18,41 @@ class OpenAIErrorDetail(BaseModel):
 
     message: str
     type: str
-    param: str | None = None
-    code: str | None = None
+    param: str | None
+    code: str
 
 
 class OpenAIErrorBody(BaseModel):
-    """Body of every error of these routes, and data of the event that ends a stream early."""
+    """Body of every error of the routes for text, and data of the event that ends a stream early."""
 
     error: OpenAIErrorDetail
 
 
-STATUSES: Mapping[type[RametError], tuple[int, str | None]] = {  # where they differ from those of the other routes
-    InvalidRequest: (400, None),  # the problem's own code
-    RequestTooLong: (400, "context_length_exceeded"),
-    UnknownModel: (404, "model_not_found"),
-    Unauthenticated: (401, "invalid_api_key"),
-    MalformedBody: (400, "malformed_body"),
-}
 MAX_SHOWN = 5  # problems in one message
+NO_PLACES: Mapping[str, str] = {}
 
 
-def render(error: RametError, places: Mapping[str, str] | None = None) -> Response:
-    """The response for an error; `places` maps the engine's fields to the request's."""
-    status, body = described(error, places or {})
-    content = json.dumps(body, ensure_ascii=False).encode()
-    headers = headers_of(error) | ({"x-should-retry": "false"} if isinstance(error, NotSupported) else {})
-    return Response(content, status, headers, media_type="application/json")
+def render(error: RametError, places: Mapping[str, str] = NO_PLACES) -> Response:
+    """The response of a route for text; `places` maps the engine's fields to the request's."""
+    row = status_of(error)
+    content = json.dumps({"error": error_object(error, places)}, ensure_ascii=False).encode()
+    return Response(content, row.text_status or row.status, headers_of(error), media_type="application/json")
 
 
-def described(error: RametError, places: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
-    """Status and body."""
-    status, code = next((STATUSES[cls] for cls in type(error).__mro__ if cls in STATUSES), status_of(error))
-    message, param = str(error), _param(error, places)
+def error_object(error: RametError, places: Mapping[str, str] = NO_PLACES) -> dict[str, Any]:
+    """What `error` holds, whatever the route."""
+    row = status_of(error)
+    message, param, code = str(error), _param(error, places), row.code or row.error_type
     if isinstance(error, RequestError):
-        problems = getattr(error, "problems", ()) or (Problem((), error.message, code or "invalid_value"),)
+        problems = getattr(error, "problems", ()) or (Problem((), error.message, code),)
         code = problems[0].code
-        message = "; ".join(_told(problem, param if error.field else None) for problem in problems[:MAX_SHOWN])
+        message = "; ".join(_worded(problem, param if error.field else None) for problem in problems[:MAX_SHOWN])
         message += f"; and {len(problems) - MAX_SHOWN} more" if len(problems) > MAX_SHOWN else ""
-    detail = OpenAIErrorDetail(message=printable(message), type=_type(status), param=param, code=code)
-    return status, {"error": detail.model_dump()}
+    detail = OpenAIErrorDetail(message=printable(message), type=_type(row.status), param=param, code=code)
+    return detail.model_dump()
 
 
-def _told(problem: Problem, param: str | None) -> str:
+def _worded(problem: Problem, param: str | None) -> str:
     place = _place(problem) or param
     return f"{place}: {problem.message}" if place else problem.message
 
@@ -96,4 +81,4 @@ def _type(status: int) -> str:
         return "rate_limit_error"
     if status == 401:
         return "authentication_error"
-    return "invalid_request_error" if status < 500 else "server_error"
+    return "invalid_request_error" if status < 499 else "server_error"

@@ -1,22 +1,22 @@
 """Events: a stream of server-sent events, one JSON value each.
 
-Starlette's own StreamingResponse does it: an event here is one line, and what sse-starlette adds (pings, events by
-name, a hold on the server's shutdown) has no use.
+An event here is one line; what sse-starlette adds (pings, events by name, a hold on the server's shutdown) has no use.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
+from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ramet.errors import RametError
-from ramet.server.openai.errors import described
-from ramet.server.presence import Work
+from ramet.server.openai.errors import error_object
+from ramet.server.presence import Work, unless_gone
 
 DONE = b"data: [DONE]\n\n"
 _LOG = logging.getLogger("ramet.server")
@@ -28,32 +28,35 @@ def event(json_text: str) -> bytes:
 
 
 class Events(StreamingResponse):
-    """The events of a generator whose first has come already. An error after it becomes the last event; a client that
-    goes away closes the generator, and so does a server that stops and waits no longer."""
+    """The events of a generator whose first has come already. What cuts the stream off, an error or the server's stop,
+    becomes its last event, and no DONE follows; a client that goes away closes the generator."""
 
     media_type = "text/event-stream"
 
     def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None], places: Mapping[str, str]) -> None:
-        self._rest, self._places = rest, places
-        headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-        super().__init__(self._after(first), headers=headers)
+        self._first, self._rest, self._places = first, rest, places
+        super().__init__(rest, headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._work = Work.of(scope)
+        request, last = Request(scope, receive), b""
         async with aclosing(self._rest):
-            await super().__call__(scope, receive, send)
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            try:
+                with Work.of(scope).running():
+                    await unless_gone(request, self._pour(send))
+            except RametError as error:
+                last = self._cut_off(error)
+            except Exception:
+                request_id = request.state.request_id
+                _LOG.exception("the stream of request %s failed", request_id)
+                last = self._cut_off(RametError(f"internal error; the server's log has it under request {request_id}"))
+            await send({"type": "http.response.body", "body": last})
 
-    async def _after(self, first: bytes) -> AsyncIterator[bytes]:
-        yield first
-        try:
-            while (each := await self._next()) is not None:
-                yield each
-        except RametError as error:
-            yield event(json.dumps(described(error, self._places)[1], ensure_ascii=False))
-        except Exception:
-            _LOG.exception("a stream failed")
-            yield event(json.dumps(described(RametError("internal error; see the server's log"), self._places)[1]))
+    async def _pour(self, send: Send) -> None:
+        await send({"type": "http.response.body", "body": self._first, "more_body": True})
+        async for each in self._rest:
+            await send({"type": "http.response.body", "body": each, "more_body": True})
 
-    async def _next(self) -> bytes | None:
-        with self._work.running():
-            return await anext(self._rest, None)
+    def _cut_off(self, error: RametError) -> bytes:
+        body = {"error": error_object(error, self._places)}
+        return event(json.dumps(body, ensure_ascii=False, separators=(",", ":")))
