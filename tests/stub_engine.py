@@ -72,7 +72,10 @@ class StubEngine:
         return self.text
 
     def stats(self) -> Mapping[str, float]:
-        return {"queue_length": float(self.n_running), "requests": float(len(self.received))}
+        return {"open_requests": float(self.n_running), "requests_total": float(len(self.received))}
+
+    def histograms(self) -> Mapping[str, Mapping[int, int]]:
+        return {"round_requests": {1: 2, 3: 1, 5000: 1}}
 
     def describe(self) -> Mapping[str, str]:
         return {"fingerprint": "0" * 32, "device": "none", "dtype": "hash"}

@@ -156,7 +156,7 @@ def test_the_engines_limits_and_metrics_are_told(tmp_path: Path) -> None:
     sent: list[set[str]] = []
     for settings in ({}, {"memory_cache_bytes": 1 << 20}, {"disk_cache": tmp_path}):
         with tiny_engine(**settings) as engine:  # type: ignore[arg-type]
-            sent.append({f"ramet_engine_{name}" for name in engine.stats()})
+            sent.append({f"ramet_engine_{name}" for name in (*engine.stats(), *engine.histograms())})
     told = [row[0] for row in section("docs/http-api.md", "`GET /metrics`").rows if "_engine_" in row[0]]
     tiers = [name for name in told if "_tier" in name]
     assert set(told) - set(tiers) == sent[0]

@@ -36,6 +36,7 @@ from ramet.request import (
     Usage,
 )
 from ramet.server import ServerSettings, create_app
+from ramet.server.engine_metrics import HELP
 from ramet.server.errors import STATUSES, Unauthenticated, UnsupportedBody, WrongMethod, headers_of
 from ramet.server.exchange import REQUEST_IDS
 from ramet.server.health import HealthReport
@@ -180,9 +181,14 @@ def test_headers_are_told() -> None:
 def test_metrics_are_told(serve: Serve) -> None:
     """Those of the server; the engine's are in tests/test_docs_examples.py."""
     text = httpx2.get(serve(StubEngine()).url + "/metrics").text
-    sent = {name for name in re.findall(r"^# TYPE (\w+)", text, re.MULTILINE) if not name.endswith("_created")}
-    told = {row[0] for row in section(PAGE, "`GET /metrics`").rows}
-    assert {n for n in told if "_engine_" not in n} == {n for n in sent if "_engine_" not in n}
+    sent = dict(re.findall(r"^# HELP (\w+) (.*)", text, re.MULTILINE))
+    told = {name: meaning for name, meaning in section(PAGE, "`GET /metrics`").rows if "_engine_" not in name}
+    assert told == {name: meaning for name, meaning in sent.items() if "_engine_" not in name}
+
+
+def test_metrics_of_engines_mean_what_their_help_says() -> None:
+    told = {row[0]: row[1] for row in section(PAGE, "`GET /metrics`").rows if "_engine_" in row[0]}
+    assert told == {f"ramet_engine_{name}": meaning for name, meaning in HELP.items()}
 
 
 def test_limits_are_told() -> None:

@@ -46,6 +46,23 @@ def together(engine: Engine, requests: list[GenerationRequest]) -> list[Generati
         return list(pool.map(engine.writer.generate, requests))
 
 
+def assert_sizes_were_run(engine: Engine, replies: list[Generation]) -> None:
+    """Each step of each reply is counted with the rows that it ran, whatever size was chosen."""
+    assert_idle(engine)
+    chunks, steps = engine.histograms()["chunk_size"], engine.histograms()["step_replies"]
+    assert sum(chunks.values()) == sum(reply.n_steps for reply in replies)
+    assert sum(n_rows * n for n_rows, n in chunks.items()) == sum(reply.n_rows for reply in replies)
+    assert sum(n_replies * n for n_replies, n in steps.items()) == sum(reply.n_steps for reply in replies)
+    rounds = engine.histograms()["round_requests"]
+    assert sum(rounds.values()) == engine.stats()["rounds_total"]
+    assert max(steps) <= max(rounds) <= len(replies)
+
+
+def test_sizes_are_those_that_were_run() -> None:
+    with loaded(chunk_size=str(BLOCK)) as engine:
+        assert_sizes_were_run(engine, [engine.writer.generate(asked([1] * BLOCK, max_tokens=2))])
+
+
 @pytest.mark.parametrize("name", ["sdar", "qwen3", "qwen3_5"])
 def test_when_pages_run_out_the_newest_waits_and_goes_on(name: str) -> None:
     source = block_models.saved(name)[0] if name == "sdar" else None
@@ -208,7 +225,7 @@ def test_sizes_that_follow_what_rounds_take(tmp_path: Path) -> None:
         assert "latency" not in engine.describe()
         found = together(engine, [asked(p, max_tokens=40) for p in prompts(engine, [9] * 8)])
         assert all(reply.finish for reply in found)
-        assert 2 <= engine.stats()["chunk_size"] <= BLOCK
+        assert_sizes_were_run(engine, found)
         assert "latency" in engine.describe()
         engine.measure()  # nothing is left to do
         assert_idle(engine)
@@ -234,8 +251,8 @@ def test_chunks_of_a_size_of_their_own_are_other_rows_to_the_rest() -> None:
 
 def test_where_nothing_can_be_measured_chunks_are_blocks(caplog: pytest.LogCaptureFixture) -> None:
     with loaded(chunk_size="auto", block_size=4, max_round_tokens=16) as engine:
-        assert together(engine, [asked(p, max_tokens=9) for p in prompts(engine, [5, 6])])
-        assert engine.stats()["chunk_size"] == 4
+        assert_sizes_were_run(engine, together(engine, [asked(p, max_tokens=9) for p in prompts(engine, [5, 6])]))
+        assert max(engine.histograms()["chunk_size"]) <= 4
     assert "whole blocks" in caplog.text
 
 

@@ -130,6 +130,7 @@ class Engine:
         )
         self._inbox: SimpleQueue[Job | Reply | Future[None] | None] = SimpleQueue()
         self._counts = Counter(dict.fromkeys(COUNTS, 0))  # no key comes later
+        self._round_sizes: Counter[int] = Counter()  # requests in a round -> rounds
         self._n_open, self._n_failures, self._closed = 0, 0, False
         self._patience = Patience()
         self._lost = False  # the device, with all that it held
@@ -352,6 +353,11 @@ class Engine:
             **self._cache.stats(),
         }
 
+    def histograms(self) -> dict[str, dict[int, int]]:
+        """Sizes of rounds, of steps and of chunks since the start: how many times each came."""
+        own = {"round_requests": dict(self._round_sizes)}
+        return own | (self.replies.histograms() if self.replies is not None else {})
+
     def describe(self) -> dict[str, str]:
         """What was resolved: model, device, dtype, limits, and why each op runs as it does."""
         s = self.settings
@@ -549,6 +555,7 @@ class Engine:
             job.pass_s += landed.seconds
         done = self._scheduler.commit(batch, landed.reads)
         self._counts.update(rounds=1, tokens=batch.n_tokens)
+        self._round_sizes[len(batch.jobs) + len(batch.replies.replies)] += 1
         self._n_failures = 0
         for job in done:
             self._count(job)

@@ -25,7 +25,7 @@ from ramet.tree import FloatArray, IntArray, Segment, Tree
 
 STATES_A_REPLY = 3  # before a chunk of its prompt and behind it, or before a step and behind it; and one that is kept
 _ESTIMATORS = 1024
-_COUNTS = ("reply_tokens", "reply_steps", "reply_rows", "preemptions", "chunk_rounds", "chunk_sizes")
+_COUNTS = ("reply_tokens", "reply_steps", "reply_rows", "preemptions")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,6 +115,8 @@ class Replies:
         self.live, self.sizes, self.mask, self.max_live = live, sizes, mask, max_live
         self.judge: Callable[[Chunks, Told], Told] = lambda _, drawn: drawn  # what a simulation replaces
         self.counts = Counter(dict.fromkeys(_COUNTS, 0))
+        self._chunk_sizes: Counter[int] = Counter()  # rows of a reply in a step -> times
+        self._step_sizes: Counter[int] = Counter()  # replies in a step -> steps
         self._pages, self._tables = pages, Tables(pages)
         self.grain = max(grain, block)
         self._block, self._min_chunk = block, min_chunk
@@ -260,6 +262,8 @@ class Replies:
             commits.renew()
         n_tokens, n_rows = len(news.taken.tokens), len(news.step.chunks.tokens)
         self.counts.update(reply_tokens=n_tokens, reply_steps=len(news.step.replies), reply_rows=n_rows)
+        self._step_sizes[len(news.step.replies)] += 1
+        self._chunk_sizes.update(news.step.chunks.n_rows.tolist())
 
     def restart(self, part: Part) -> None:
         """After a round that failed: what it had of replies is run again, each alone."""
@@ -301,9 +305,12 @@ class Replies:
 
     def stats(self) -> dict[str, float]:
         """Counters, and how many replies are live and wait."""
-        counts = {f"{name}_total": float(n) for name, n in self.counts.items() if not name.startswith("chunk")}
-        mean = self.counts["chunk_sizes"] / max(1, self.counts["chunk_rounds"])
-        return {**counts, "replies_live": float(self.n_live), "replies_waiting": self.n_waiting, "chunk_size": mean}
+        counts = {f"{name}_total": float(n) for name, n in self.counts.items()}
+        return {**counts, "replies_live": float(self.n_live), "replies_waiting": float(self.n_waiting)}
+
+    def histograms(self) -> dict[str, dict[int, int]]:
+        """Sizes of steps and of chunks, as they were run: how many times each came."""
+        return {"step_replies": dict(self._step_sizes), "chunk_size": dict(self._chunk_sizes)}
 
     def _keys(self, reply: Reply, n_rows: int) -> list[bytes]:
         """Of the pages of its first rows."""
@@ -445,7 +452,6 @@ class Replies:
         rows = np.cumsum(np.minimum(uncached, sizes + on_top))
         n = max(int(uncached[0] <= room), int(np.searchsorted(rows, room, side="right")))
         self._turn = self._turn + n if n < len(places) else 0
-        self.counts.update(chunk_rounds=1, chunk_sizes=size)
         return places[:n], sizes[:n]
 
     def _chosen(self, places: IntArray, uncached: IntArray, n_other: int) -> int:

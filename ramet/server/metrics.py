@@ -1,63 +1,58 @@
-"""Metrics: what the server and its engine count, in Prometheus' text format."""
+"""Metrics: what the server and its engine count, in Prometheus' text format and in OpenMetrics'."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric
+from prometheus_client.openmetrics import exposition as openmetrics
 
 from ramet.request import Usage
+from ramet.server.engine_metrics import EngineMetrics
 from ramet.server.openai.tally import Tally
 from ramet.server.served import Served
 
 BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+TOKEN_BUCKETS_S = (0.0001, 0.0002, 0.0005, *BUCKETS_S[:11])
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OPEN_METRICS = "application/openmetrics-text"
 
 
-class _EngineStats(Collector):
-    """The engine's own figures, read when they are asked for."""
+class _Registry(CollectorRegistry):
+    """Without the times at which series began: each would be a series of its own, and nobody asks."""
 
-    def __init__(self, engine: Served) -> None:
-        self._engine = engine
-
-    def collect(self) -> Iterable[Metric]:
-        for key, value in self._engine.stats().items():
-            name = "ramet_engine_" + re.sub(r"\W", "_", key, flags=re.ASCII)
-            yield GaugeMetricFamily(name, f"The engine's {key}", value=value)
+    def collect(self) -> Iterator[Metric]:
+        for family in super().collect():
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            yield family
 
 
 class Metrics:
     """GET /metrics, and the counters behind it. Each server has its own registry."""
 
     def __init__(self, engine: Served) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(_EngineStats(engine))
-        self._requests = Counter(
-            "ramet_http_requests", "Requests by route and status", ("route", "status"), registry=self._registry
+        self._registry = _Registry()
+        self._registry.register(EngineMetrics(engine))
+        self._requests = self._counter("http_requests", "requests, by route and status", "route", "status")
+        self._seconds = self._histogram(
+            "http_request_seconds", "histogram from the first byte to the answer's last, by route", BUCKETS_S, "route"
         )
-        self._seconds = Histogram(
-            "ramet_http_request_seconds",
-            "From the first byte to the answer's last, by route",
-            ("route",),
-            registry=self._registry,
-            buckets=BUCKETS_S,
+        self._questions = self._counter("questions", "questions answered")
+        self._tokens = self._counter("input_tokens", "input tokens of answered requests")
+        self._cached = self._counter("cached_tokens", "input tokens that were not computed again")
+        self._written = self._counter("output_tokens", "tokens of replies, as far as they were written")
+        self._first = self._histogram(
+            "time_to_first_token_seconds", "histogram from a request's being read to a reply's first tokens", BUCKETS_S
         )
-        self._questions = Counter("ramet_questions", "Questions answered", registry=self._registry)
-        self._tokens = Counter("ramet_input_tokens", "Input tokens of answered requests", registry=self._registry)
-        self._cached = Counter(
-            "ramet_cached_tokens", "Of the input tokens, those not computed again", registry=self._registry
+        self._each = self._histogram(
+            "time_per_output_token_seconds",
+            "histogram of the time for each token of a reply behind its first ones",
+            TOKEN_BUCKETS_S,
         )
-
-        self._written = Counter(
-            "ramet_output_tokens", "Tokens of replies, as far as they were written", registry=self._registry
-        )
-        self._steps = Counter(
-            "ramet_denoise_steps", "Passes of replies, counted for each reply in them", registry=self._registry
-        )
-        self._canvases = Counter("ramet_denoise_canvases", "Finished canvases of replies", registry=self._registry)
+        self._steps = self._counter("denoise_steps", "passes of replies, counted for each reply in them")
+        self._canvases = self._counter("denoise_canvases", "canvases of replies that were finished")
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
         """Every request, whatever became of it."""
@@ -79,18 +74,32 @@ class Metrics:
             self._written.inc(reply.n_tokens)
             self._steps.inc(reply.n_steps)
             self._canvases.inc(reply.n_canvases)
+            if (first := reply.first_s) is not None:
+                self._first.observe(first)
+            if (each := reply.token_s) is not None:
+                self._each.observe(each)
 
     def router(self) -> APIRouter:
         router = APIRouter(tags=["operation"])
+        content = {"schema": {"type": "string"}}
         router.add_api_route(
             "/metrics",
             self.text,
             methods=["GET"],
-            summary="Counters, in Prometheus' text format",
+            summary="Counters, in Prometheus' text format, or in OpenMetrics' where `accept` names it",
             response_class=Response,
-            responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+            responses={200: {"content": {"text/plain": content, OPEN_METRICS: content}}},
         )
         return router
 
-    async def text(self) -> Response:
-        return Response(generate_latest(self._registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+    async def text(self, request: Request) -> Response:
+        if OPEN_METRICS in request.headers.get("accept", ""):
+            opened = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call]
+            return Response(opened, media_type=openmetrics.CONTENT_TYPE_LATEST)
+        return Response(generate_latest(self._registry), media_type=TEXT)
+
+    def _counter(self, name: str, told: str, *labels: str) -> Counter:
+        return Counter(f"ramet_{name}", told, labels, registry=self._registry)
+
+    def _histogram(self, name: str, told: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"ramet_{name}", told, labels, registry=self._registry, buckets=buckets)

@@ -52,5 +52,8 @@ class Served(Protocol):
     def stats(self) -> Mapping[str, float]:
         """Counters and gauges by name: requests, rounds, tokens, queue length, pages."""
 
+    def histograms(self) -> Mapping[str, Mapping[int, int]]:
+        """Sizes by name: how many times each size came."""
+
     def describe(self) -> Mapping[str, str]:
         """What was chosen at load: the model's `fingerprint`, device, dtype, kernels, limits."""

@@ -61,7 +61,7 @@ class Reply:
             texts.append(self.stream.push(position.token))
             if self.stream.stopped is not None:
                 break
-        self.tally.n_tokens += len(offsets)
+        self.tally.count(len(offsets))
         if reason is not None or piece.finish is not None or self.stream.stopped is not None:
             texts.append(self.stream.finish())
             reason = self.stream.stopped if reason is None else reason

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 
 
 @dataclass
 class Tally:
     """What a reply took: n_steps passes, of n_rows of its rows where it has no canvases. n_cached of the n_prompt
-    tokens were not computed again."""
+    tokens were not computed again. n_first of the n_tokens were the first to come."""
 
     n_prompt: int
     n_cached: int = 0
     n_tokens: int = 0
+    n_first: int = 0
     n_steps: int = 0
     n_rows: int = 0
     n_canvases: int = 0
+    _began: float = field(default_factory=time.perf_counter, repr=False)
+    _first: float = field(default=0.0, repr=False)
+    _latest: float = field(default=0.0, repr=False)
+
+    def count(self, n_tokens: int) -> None:
+        """Tokens that have come just now."""
+        if not n_tokens:
+            return
+        self._latest = time.perf_counter()
+        if not self.n_tokens:
+            self.n_first, self._first = n_tokens, self._latest
+        self.n_tokens += n_tokens
+
+    @property
+    def first_s(self) -> float | None:
+        """Seconds to the first tokens; None where there are none."""
+        return self._first - self._began if self.n_tokens else None
+
+    @property
+    def token_s(self) -> float | None:
+        """Seconds a token, of those behind the first ones; None where there are none."""
+        n_behind = self.n_tokens - self.n_first
+        return (self._latest - self._first) / n_behind if n_behind else None
