@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
@@ -123,6 +124,11 @@ def _check_text(value: Any) -> Any:
     return value
 
 
+def whole(value: Any) -> Any:
+    """JSON has one kind of number: 2.0 is 2, as some clients write it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _check_name(name: str) -> str:
     if not name:
         raise PydanticCustomError("name_empty", "a name should not be empty")
@@ -142,12 +148,13 @@ def _check_temperature(value: Any) -> Any:
     return {key: float(n) for key, n in value.items()} if isinstance(value, dict) else float(value)
 
 
+WHOLE = BeforeValidator(whole)
 Text = Annotated[  # objects and arrays are allowed wherever text is
     str | dict[str, JsonValue] | list[JsonValue],
     PlainValidator(_check_text),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}, {"type": "array", "items": {}}]}),
 ]
-Seed = Annotated[int, Field(ge=MIN_SEED, le=MAX_SEED, strict=True)]
+Seed = Annotated[int, Field(ge=MIN_SEED, le=MAX_SEED, strict=True), WHOLE]
 Name = Annotated[str, AfterValidator(_check_name), WithJsonSchema({"type": "string", "minLength": 1})]
 _NUMBER = {"type": "number", "minimum": TEMPERATURES[0], "maximum": TEMPERATURES[1]}
 Temperature = Annotated[
@@ -182,10 +189,33 @@ class Outcomes(BaseModel):
     false: Text | None = None
 
 
+def _typed(schema: dict[str, Any]) -> None:
+    """On the wire a question's type is needed, which Python's classes say by themselves."""
+    schema["required"] = ["type", *schema.get("required", ())]
+
+
+_SOMETHING = {
+    "anyOf": [
+        {"type": "string", "pattern": r"\S"},
+        {"type": "object", "minProperties": 1},
+        {"type": "array", "minItems": 1},
+    ]
+}
+
+
+def _asking(schema: dict[str, Any]) -> None:
+    """What `Noul` checks by itself."""
+    _typed(schema)
+    outcomes = [{"required": [name], "properties": {name: _SOMETHING}} for name in ("true", "false")]
+    described = {"type": "object", "anyOf": outcomes}
+    ways = (("instructions", _SOMETHING), ("criteria", described))
+    schema["anyOf"] = [{"required": [name], "properties": {name: how}} for name, how in ways]
+
+
 class Noul(BaseModel):
     """Is it true? Answered with the probability that it is. Needs instructions or a described outcome."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_asking)
 
     type: Literal["noul"] = "noul"
     instructions: Text | None = None
@@ -202,7 +232,7 @@ class Noul(BaseModel):
 class Choice(BaseModel):
     """Which one? `criteria` maps each option's name to its description, or to None."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_typed)
 
     type: Literal["choice"] = "choice"
     instructions: Text | None = None
@@ -212,7 +242,7 @@ class Choice(BaseModel):
 class Score(BaseModel):
     """How much? `criteria` lists the levels' descriptions, lowest first."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_typed)
 
     type: Literal["score"] = "score"
     instructions: Text | None = None
@@ -250,26 +280,17 @@ class DecisionRequest(BaseModel):
         description="How options are read: `letters` by labels listed in the prompt, `options` by the log-probability "
         "of each option's own text. The model's own method when absent.",
     )
-    x_debias: int = Field(
+    x_debias: Annotated[int, Field(ge=1, le=16, strict=True), WHOLE] = Field(
         default=1,
-        ge=1,
-        le=16,
-        strict=True,
         description="Average over so many cyclic orders of the options, in the same pass.",
     )
-    x_samples: int = Field(
+    x_samples: Annotated[int, Field(ge=1, le=MAX_SAMPLES, strict=True), WHOLE] = Field(
         default=1,
-        ge=1,
-        le=MAX_SAMPLES,
-        strict=True,
         description="Of a diffusion model: average over so many draws of noise, in the same pass; answers then have "
         "their standard error.",
     )
-    x_steps: int = Field(
+    x_steps: Annotated[int, Field(ge=1, le=MAX_STEPS, strict=True), WHOLE] = Field(
         default=1,
-        ge=1,
-        le=MAX_STEPS,
-        strict=True,
         description="Of a diffusion model: denoise what is read in so many steps at most, a pass each.",
     )
     x_seed: Seed | None = Field(

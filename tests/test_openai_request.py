@@ -284,7 +284,9 @@ def test_prompts() -> None:
     assert prompts(["ab", "the"]) == [a, b]
     assert prompts([5, 6]) == [(5, 6)]
     assert prompts([[5], "ab"]) == [(5,), a]
-    assert prompts("") == [(BOS,)]
+    with pytest.raises(InvalidRequest, match="at least one token"):
+        prompts("")
+    assert prompts([BOS]) == [(BOS,)]
     assert prompts("<bos>ab")[0].count(BOS) == 1
     for wrong in ([], [[]], [[5], []], 3, {"a": 1}, [True], [1.5], [[1], 2], ["a"] * (MAX_PROMPTS + 1)):
         assert str(refused(CompletionRequest, {"prompt": wrong}).field).startswith("prompt")

@@ -10,10 +10,12 @@ from conftest import Serve
 from pydantic import BaseModel, SecretStr
 from stub_engine import StubEngine
 
+from ramet import media
 from ramet.request import DecisionRequest
 from ramet.server.app import create_app
 from ramet.server.errors import STATUSES
 from ramet.server.openai.answer import ChatCompletion, Completion
+from ramet.server.openai.parameters import REFUSED, WITHOUT_EFFECT
 from ramet.server.openai.request import ChatRequest, CompletionRequest
 from ramet.server.settings import ServerSettings
 
@@ -66,7 +68,8 @@ def test_the_routes_for_text_are_documented(
     reply = operation["responses"]["200"]["content"]["application/json"]["schema"]
     assert reply == {"$ref": f"#/components/schemas/{answer.__name__}"}
     schemas = document["components"]["schemas"]
-    assert set(schemas[request_model.__name__]["properties"]) == set(request_model.model_fields)
+    beside = WITHOUT_EFFECT | REFUSED.keys() | set(media.FIELDS)
+    assert set(schemas[request_model.__name__]["properties"]) == set(request_model.model_fields) | beside
     assert "DiffusionArguments" in schemas
 
 

@@ -14,6 +14,53 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 _TEXT = "should be text, or an array of parts with text"
 
 
+def _content_schema(*kinds: str) -> dict[str, Any]:
+    parts = [
+        {
+            "type": "object",
+            "required": ["type", kind],
+            "properties": {"type": {"const": kind}, kind: {"type": "string"}},
+        }
+        for kind in kinds
+    ]
+    return {"anyOf": [{"type": "string"}, {"type": "array", "items": {"anyOf": parts}}]}
+
+
+_FUNCTION_SCHEMA = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {
+        "name": {"type": "string"},
+        "arguments": {"anyOf": [{"type": "object"}, {"type": "string", "contentMediaType": "application/json"}]},
+    },
+}
+_CALLS_SCHEMA = {
+    "type": "array",
+    "items": {"type": "object", "required": ["function"], "properties": {"function": _FUNCTION_SCHEMA}},
+}
+_NULL = {"type": "null"}
+MESSAGE_SCHEMA = {  # what `check_messages` takes
+    "type": "object",
+    "required": ["role"],
+    "properties": {"tool_calls": {"anyOf": [_CALLS_SCHEMA, _NULL]}},
+    "anyOf": [
+        {
+            "required": ["content"],
+            "properties": {
+                "role": {"enum": [role for role in ROLES if role != "assistant"]},
+                "content": _content_schema("text"),
+            },
+        },
+        {
+            "properties": {
+                "role": {"const": "assistant"},
+                "content": {"anyOf": [_content_schema("text", "refusal"), _NULL]},
+            },
+        },
+    ],
+}
+
+
 def check_messages(messages: Any) -> list[dict[str, Any]]:
     """Validator of `messages`: content as one text, or left out where an assistant said none; a tool call's arguments
     as an object. Parts of text are joined by line breaks. Whatever else a message holds is left to the template."""

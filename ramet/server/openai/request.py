@@ -23,8 +23,8 @@ from ramet.denoise.unmask import Strategy
 from ramet.errors import InvalidRequest, Problem
 from ramet.generation import GenerationRequest, Kind
 from ramet.names import is_media, nearest
-from ramet.request import MAX_SEED, MIN_SEED, check_value, invalid, located
-from ramet.server.openai.messages import check_messages, with_known_roles
+from ramet.request import WHOLE, Seed, check_value, invalid, located, whole
+from ramet.server.openai.messages import MESSAGE_SCHEMA, check_messages, with_known_roles
 from ramet.server.openai.parameters import NOT_TAKEN, REFUSED, WITHOUT_EFFECT
 from ramet.text.conversation import Conversation
 
@@ -49,6 +49,7 @@ def _listed(value: Any) -> Any:
 
 def _check_prompt(prompt: Any) -> list[str | list[int]]:
     """One prompt or several, each a text or ids."""
+    prompt = _whole_numbers(prompt)
     single = isinstance(prompt, str) or (isinstance(prompt, list) and bool(prompt) and _is_id(prompt[0]))
     prompts = [prompt] if single else prompt
     if not isinstance(prompts, list) or not 1 <= len(prompts) <= MAX_PROMPTS:
@@ -56,10 +57,17 @@ def _check_prompt(prompt: Any) -> list[str | list[int]]:
     for i, each in enumerate(prompts):
         if not isinstance(each, str) and not (isinstance(each, list) and each and all(map(_is_id, each))):
             raise located(() if single else (i,), "prompt_type", "should be text, or an array of ids, at least one")
+        if not each:
+            raise located(() if single else (i,), "prompt_empty", "is empty: a prompt needs at least one token")
     return prompts
 
 
+def _whole_numbers(value: Any) -> Any:
+    return [_whole_numbers(each) for each in value] if isinstance(value, list) else whole(value)
+
+
 def _check_size(value: Any) -> Any:
+    value = whole(value)
     if value == "auto" or (_is_id(value) and value >= MIN_SIZE):
         return value
     raise located((), "chunk_size", f'should be "auto" or a whole number from {MIN_SIZE}')
@@ -69,28 +77,75 @@ def _is_id(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-Flag = Annotated[bool, BeforeValidator(_flag)]
+Flag = Annotated[bool, BeforeValidator(_flag), WithJsonSchema({"anyOf": [{"type": "boolean"}, {"enum": [0, 1]}]})]
 ChunkSize = Annotated[
     Literal["auto"] | int,
     PlainValidator(_check_size),
     WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": MIN_SIZE}]}),
 ]
-Count = Annotated[int, Field(ge=1)]
-Ids = list[int]
+Count = Annotated[int, Field(ge=1), WHOLE]
+Number = Annotated[int, Field(ge=0), WHOLE]
+Ids = list[Annotated[int, WHOLE]]
+_STOP_SCHEMA = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
 Stops = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]],
     Field(max_length=MAX_STOPS),
     BeforeValidator(_listed),
+    WithJsonSchema({"anyOf": [_STOP_SCHEMA, {"type": "array", "items": _STOP_SCHEMA, "maxItems": MAX_STOPS}]}),
 ]
-_PROMPT_SCHEMA = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer"}},
-                            {"type": "array", "items": {"type": "string"}},
-                            {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}]}  # fmt: skip
+_TEXT_SCHEMA = {"type": "string", "minLength": 1}
+_IDS_SCHEMA = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
+_PROMPTS_SCHEMA = {
+    "type": "array", "items": {"anyOf": [_TEXT_SCHEMA, _IDS_SCHEMA]}, "minItems": 1, "maxItems": MAX_PROMPTS,
+}  # fmt: skip
+_PROMPT_SCHEMA = {"anyOf": [_TEXT_SCHEMA, _IDS_SCHEMA, _PROMPTS_SCHEMA]}
 Prompts = Annotated[list[str | Ids], PlainValidator(_check_prompt), WithJsonSchema(_PROMPT_SCHEMA)]
 Messages = Annotated[
     list[dict[str, Any]],
     PlainValidator(check_messages),
-    WithJsonSchema({"type": "array", "minItems": 1, "items": {"type": "object"}}),
+    WithJsonSchema({"type": "array", "minItems": 1, "items": MESSAGE_SCHEMA}),
 ]
+
+
+def _tell_what_passes(schema: dict[str, Any]) -> None:
+    """null is as good as absent; and parameters that are taken though they are no fields."""
+    properties = schema["properties"]
+    for name in properties.keys() - set(schema.get("required", ())):
+        if _NULL not in properties[name].get("anyOf", ()):
+            told = {key: properties[name].pop(key) for key in ("description", "default") if key in properties[name]}
+            properties[name] = {"anyOf": [properties[name], _NULL], **told}
+    for name in sorted(WITHOUT_EFFECT - properties.keys()):
+        properties[name] = {"description": "Taken, and changes nothing."}
+    for name in REFUSED.keys() - properties.keys():
+        properties[name] = {"enum": [*REFUSED[name].neutral, None], "description": REFUSED[name].why}
+    for name in media.FIELDS:
+        properties.setdefault(name, {"enum": [None, "", [], {}], "description": media.WHY})
+    asked = _TRUE if "messages" in properties else {"type": "integer"}
+    needs = [*_NEEDS, *((name, value, "logprobs", asked) for name, value in _NEEDS_LOGPROBS if name in properties)]
+    schema["additionalProperties"] = _NULL
+    schema["allOf"] = [{"if": _has(name, value), "then": _has(other, needed)} for name, value, other, needed in needs]
+
+
+def _has(name: str, value: Any) -> dict[str, Any]:
+    return {"required": [name], "properties": {name: value}}
+
+
+# What `_fits_together` checks: a field of such a value needs another one's.
+_TRUE, _NULL = {"const": True}, {"type": "null"}
+_NEEDS = (
+    ("stream_options", {"type": "object"}, "stream", _TRUE),
+    (
+        "vllm_xargs",
+        {"type": "object", **_has("diffusion_constrained", {"enum": [True, 1]})},
+        "logprob_token_ids",
+        {"type": "array"},
+    ),
+)
+_NEEDS_LOGPROBS = (
+    ("logprob_token_ids", {"type": "array"}),
+    ("return_tokens_as_token_ids", _TRUE),
+    ("top_logprobs", {"type": "integer", "minimum": 1}),
+)
 
 
 class StreamOptions(BaseModel):
@@ -113,7 +168,7 @@ class DiffusionArguments(BaseModel):
     diffusion_seed_canvas: Ids | None = Field(
         default=None, description="Ids that the canvas begins from instead of noise, as many as it has rows."
     )
-    diffusion_pinned: list[int] = Field(
+    diffusion_pinned: Ids = Field(
         default=[], description="Places of the seed canvas that stay as they are, step after step."
     )
     diffusion_max_steps: Count | None = Field(default=None, description="Steps of a canvas, at most the model's.")
@@ -128,7 +183,7 @@ class DiffusionArguments(BaseModel):
 class TextRequest(BaseModel):
     """Fields that both routes have. null is as good as absent."""
 
-    model_config = _STRICT
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra=_tell_what_passes)
 
     model: str | None = Field(default=None, description="A name that GET /v1/models lists; the served model if absent.")
     max_tokens: Count | None = Field(default=None, description="Most tokens of the reply.")
@@ -136,7 +191,7 @@ class TextRequest(BaseModel):
     stop_token_ids: Ids = Field(default=[], description="Ids that end the reply.")
     stream: bool = Field(default=False, description="Send events, whenever more of the text is certain.")
     stream_options: StreamOptions | None = None
-    seed: Annotated[int, Field(ge=MIN_SEED, le=MAX_SEED)] | None = Field(
+    seed: Seed | None = Field(
         default=None, description="Of what is drawn; taken from the prompt if absent, so that a request repeats."
     )
     temperature: Annotated[float, Field(ge=0, le=MAX_TEMPERATURE)] | None = Field(
@@ -145,7 +200,7 @@ class TextRequest(BaseModel):
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(
         default=1.0, description="Draw from the likeliest ids whose probabilities make up this much."
     )
-    top_k: Annotated[int, Field(ge=-1, le=MAX_TOP_K)] = Field(
+    top_k: Annotated[int, Field(ge=-1, le=MAX_TOP_K), WHOLE] = Field(
         default=0, description="Draw from so many of the likeliest ids; 0 and -1: from all."
     )
     confidence_threshold: Annotated[float, Field(ge=0, le=1)] | None = Field(
@@ -291,7 +346,7 @@ class ChatRequest(TextRequest):
     messages: Messages = Field(description="Turns with a `role` and a `content` of text.")
     max_completion_tokens: Count | None = Field(default=None, description="The newer name of max_tokens.")
     logprobs: bool = Field(default=False, description="Tell the log-probability of each token.")
-    top_logprobs: Annotated[int, Field(ge=0)] = Field(default=0, description="And of so many of the likeliest.")
+    top_logprobs: Number = Field(default=0, description="And of so many of the likeliest.")
     chat_template_kwargs: dict[str, Any] = Field(default={}, description="Variables of the model's chat template.")
 
     @model_validator(mode="after")
@@ -327,7 +382,7 @@ class CompletionRequest(TextRequest):
     """A text, or several, to be continued each."""
 
     prompt: Prompts = Field(description="Text, ids, or an array of either. Control tokens are had by their ids alone.")
-    logprobs: Annotated[int, Field(ge=0)] | None = Field(
+    logprobs: Number | None = Field(
         default=None, description="Tell the log-probability of each token, and of so many of the likeliest."
     )
 

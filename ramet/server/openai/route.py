@@ -86,7 +86,14 @@ class TextRoute(ABC, Generic[R]):
             methods=["POST"],
             summary=self.summary,
             response_class=Response,
-            responses={200: {"model": self.answer, "description": "The reply; with `stream`, events"}, **errors},
+            responses={
+                200: {
+                    "model": self.answer,
+                    "description": "The reply; with `stream`, events",
+                    "content": {"text/event-stream": {}},
+                },
+                **errors,
+            },
             openapi_extra={"requestBody": {"required": True, "content": {"application/json": body}}},
         )
 
