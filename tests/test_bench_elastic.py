@@ -39,7 +39,7 @@ from ramet.bench.elastic_found import Found
 from ramet.bench.elastic_sides import Side
 from ramet.bench.elastic_simulated import Costs, cells, summary
 from ramet.bench.elastic_simulation import Simulation, costs_of
-from ramet.bench.even_routing import EvenRouting
+from ramet.bench.even_routing import EvenRouteGrouped
 from ramet.bench.lmdeploy_peer import LMDeployPeer, python_with_lmdeploy
 from ramet.bench.random_model import RandomModel
 from ramet.bench.rates import Rates
@@ -57,7 +57,6 @@ from ramet.engine.settings import EngineSettings
 from ramet.errors import InvalidRequest, RametError
 from ramet.families import FAMILIES
 from ramet.generation import Piece
-from ramet.ops.experts.reference import route_grouped
 
 BLOCK, MASK = 32, 2047
 SETTINGS = EngineSettings(device="cpu", dtype="float32", max_round_tokens=1024, threads=1).resolved()
@@ -303,26 +302,11 @@ def test_a_file_that_is_written_again_is_whole_at_any_time(tmp_path: Path, monke
     assert path.read_text() == before
 
 
-def test_rows_that_are_alike_choose_other_experts_and_rows_that_are_the_same_the_same() -> None:
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(1, 64, generator=generator) + 0.02 * torch.randn(512, 64, generator=generator)
-    logits[500:] = logits[500]
-    most = []
-    for route in (route_grouped, EvenRouting(route_grouped)):
-        chosen, weights = route(logits, torch.ones(64), 4, 8, 4, 2.5)
-        assert all(len(set(row)) == 4 for row in chosen.tolist())
-        assert torch.allclose(weights.sum(1), torch.tensor(2.5))
-        assert len(chosen[500:].unique()) == 4
-        most.append(int(torch.bincount(chosen[:500].flatten(), minlength=64).max()))
-    assert most[0] > 450
-    assert most[1] < 2 * 500 * 4 / 64
-
-
 @pytest.mark.parametrize(("name", "told"), [("llada2-tiny", True), ("sdar-tiny", False)])
-def test_shapes_with_groups_of_experts_are_told_to_be_even(name: str, told: bool) -> None:
+def test_shapes_with_experts_are_told_to_be_even(name: str, told: bool) -> None:
     model = RandomModel.made(name, config_of(name), names_of(name), SETTINGS, even=True)
     assert ("routing" in model.decoder.ops.why) == told
-    assert isinstance(model.decoder.ops.route_grouped, EvenRouting) == told
+    assert isinstance(model.decoder.ops.route_grouped, EvenRouteGrouped) == told
 
 
 def test_a_trace_that_is_cut_off_tells_what_is_served() -> None:

@@ -16,6 +16,7 @@ import transformers
 from transformers import DiffusionGemmaForBlockDiffusion
 
 from ramet.bench.asked import Asked
+from ramet.bench.even_routing import scrambled
 from ramet.bench.random_model import RandomModel
 from ramet.bench.random_weights import RandomWeights
 from ramet.bench.reads_sides import free_bytes
@@ -37,6 +38,8 @@ class DiffusionPeer:
             model = DiffusionGemmaForBlockDiffusion._from_config(source.config, dtype=source.decoder.dtype)
         _fill_computed(model, device)
         _fill(model, source.weights, shared=self.shared)
+        if source.even:
+            _route_evenly(model)
         self.model = model.requires_grad_(requires_grad=False).eval()
 
     @property
@@ -65,6 +68,13 @@ class DiffusionPeer:
 
 def _stacked(ids: Sequence[IntArray], device: torch.device) -> torch.Tensor:
     return torch.from_numpy(np.stack(ids).astype(np.int64)).to(device)
+
+
+def _route_evenly(model: Any) -> None:
+    """Its routers see what ours see in place of the logits, at the same cost."""
+    for place, module in model.named_modules():
+        if place.endswith(".router.proj"):
+            module.register_forward_hook(lambda _module, _inputs, logits: scrambled(logits))
 
 
 def _fill_computed(model: Any, device: torch.device) -> None:

@@ -26,18 +26,19 @@ _NAMES = ("model.decoder.embed_tokens.weight",)  # of which a plan asks how they
 
 @dataclass(frozen=True, slots=True)
 class RandomModel:
-    """A decoder, and what it was made from."""
+    """A decoder, and what it was made from. even: rows choose their experts evenly, and not by random weights."""
 
     name: str
     config: PretrainedConfig
     weights: RandomWeights
     decoder: Decoder
+    even: bool
 
     @classmethod
-    def of(cls, name: str, settings: EngineSettings, rounded: str | None = None) -> Self:
-        """DiffusionGemma of the shape of that name, on the device and in the dtype of resolved settings. rounded: the
-        dtype that the weights are rounded to before (None: that of the settings)."""
-        return cls.made(name, config_of(name), _NAMES, settings, rounded=rounded)
+    def of(cls, name: str, settings: EngineSettings, even: bool = False, rounded: str | None = None) -> Self:
+        """DiffusionGemma of the shape of that name, on the device and in the dtype of resolved settings. even: as in
+        `made`. rounded: the dtype that the weights are rounded to before (None: that of the settings)."""
+        return cls.made(name, config_of(name), _NAMES, settings, even, rounded)
 
     @classmethod
     def made(
@@ -45,7 +46,7 @@ class RandomModel:
         rounded: str | None = None,
     ) -> Self:  # fmt: skip
         """Of any configuration. names: parameters that a checkpoint has, as far as a plan asks for them. even: experts
-        of groups are chosen evenly, and not by random weights. rounded: as in `of`."""
+        are chosen evenly, and not by random weights. rounded: as in `of`."""
         device = torch.device(settings.device)
         family, text = FAMILIES[config.model_type], config.get_text_config()
         shape = family.shape(text)
@@ -58,7 +59,7 @@ class RandomModel:
         if even:
             ops = evenly(ops, shape)
         decoder = Decoder(shape, weights, rotaries, ops, weights.fingerprint)
-        return cls(name, config, weights, decoder)
+        return cls(name, config, weights, decoder, even)
 
     def describe(self) -> str:
         """Its size in words."""

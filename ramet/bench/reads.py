@@ -1,8 +1,8 @@
 """Reads of DiffusionGemma: in one pass against two steps, under load, several questions, and beside transformers.
 
-Weights are random and of the true shape. Two engines share one model: one reads a canvas in the round that ends its
-prompt, the other in a round behind it. Everything that is compared runs by turns. The baseline of two steps is there
-twice, and by how much its repeat differs is the noise of all other differences.
+Weights are random and of the true shape, and all sides choose experts evenly. Two engines share one model: one reads a
+canvas in the round that ends its prompt, the other in a round behind it. Everything that is compared runs by turns. The
+baseline of two steps is there twice, and by how much its repeat differs is the noise of all other differences.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def run(
         difference = twin_difference(settings, with_peer=with_peer)
     watch.step(f"making {shape}")
     with _told(start_s, "model"):
-        model = RandomModel.of(shape, settings)
+        model = RandomModel.of(shape, settings, even=True)
     watch.step("starting the engines, and the peer" if with_peer else "starting the engines")
     started = time.perf_counter()
     with Sides.opened(model, settings, with_peer=with_peer, n_kept=work.n_kept, seed=work.effort.seed) as sides:
@@ -132,13 +132,15 @@ def check(shape: str, settings: EngineSettings, work: Work) -> None:
 
 def twin_difference(settings: EngineSettings, *, with_peer: bool) -> dict[str, float]:
     """By how much label probabilities in two steps, and the peer's, differ from ours in one pass, on a tiny model of
-    the same structure in float32. Raises RametError where that is more than rounding."""
+    the same structure in float32, whose experts are chosen by the router's own weights. Raises RametError where that
+    is more than rounding."""
     exact = replace(settings, dtype="float32", max_round_tokens=_TWIN_ROUND, batch_invariant=False)
     found: dict[str, float] = {}
     with Sides.opened(RandomModel.of(TWIN, exact), exact, with_peer=with_peer) as sides:
         for form in _TWIN_FORMS:
             asked = sides.draw(form)
-            moved = _differences({name: turn(asked) for name, turn in sides.turns.items()}, torch.float32)
+            answers = {name: turn(asked) for name, turn in sides.turns.items()}
+            moved = _differences(answers, most=TOLERANCE[torch.float32])
             found = {name: max(found.get(name, 0.0), value) for name, value in moved.items()}
     return found
 
@@ -191,7 +193,7 @@ def _warm(sides: Sides, form: Form, row: Row, watch: Watch) -> dict[str, float]:
         started = time.perf_counter()
         answers[name] = turn(common)
         ms[name] = (time.perf_counter() - started) * 1e3
-    row.notes["difference"] = _differences(answers, sides.model.decoder.dtype)
+    row.notes["difference"] = _differences(answers)
     return ms
 
 
@@ -269,13 +271,13 @@ def _side(name: str) -> str:
     return TWO if name == AGAIN else name
 
 
-def _differences(answers: Mapping[str, FloatArray], dtype: torch.dtype) -> dict[str, float]:
-    """The largest difference of a label's probability from ours in one pass, by contestant. Raises RametError where,
-    in float32, it is more than rounding. In bfloat16, where rounding sends rows to other experts, it is told alone."""
+def _differences(answers: Mapping[str, FloatArray], most: float = math.inf) -> dict[str, float]:
+    """The largest difference of a label's probability from ours in one pass, by contestant. Raises RametError where it
+    is more than `most`. As measured it is told alone: rounding sends rows to other experts."""
     if odd := [name for name, logits in answers.items() if not np.isfinite(logits).all()]:
         raise RametError(f"no figures: logits of {' and '.join(odd)} are not finite")
     named: dict[str, Answer] = {"ours" if name == ONE else name: logits for name, logits in answers.items()}
-    return agree(named, TOLERANCE[dtype] if dtype == torch.float32 else math.inf)
+    return agree(named, most)
 
 
 @contextmanager
