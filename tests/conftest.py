@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import inspect
 import os
 import sys
 from collections import Counter
@@ -12,8 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
+import httpx2
 import pytest
 from cli_engine import CliEngine
+from hypothesis import HealthCheck, settings
 from import_graph import reached
 from live_server import LiveServer, live_server
 from stub_engine import StubEngine
@@ -24,6 +27,11 @@ if find_spec("torch") and find_spec("triton"):
 from ramet.request import Method
 from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
+
+_PATIENCE = inspect.signature(httpx2.get).parameters["timeout"].default
+_PATIENCE.connect = _PATIENCE.read = _PATIENCE.write = _PATIENCE.pool = None  # its 5 s are not for a machine under load
+settings.register_profile("ramet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ramet")
 
 
 class Closable(Served, Protocol):

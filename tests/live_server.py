@@ -7,13 +7,13 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from waiting import GUARD_S
+
 from ramet.server.app import server_for
 from ramet.server.listener import Listener
 from ramet.server.running import Server
 from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
-
-STOP_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -39,5 +39,5 @@ def live_server(engine: Served, settings: ServerSettings | None = None) -> Itera
             yield LiveServer(listener.url, listener.port, engine, server)
         finally:
             server.stop()
-            thread.join(STOP_TIMEOUT_S)
+            thread.join(GUARD_S)
     assert not thread.is_alive(), "the server did not stop"

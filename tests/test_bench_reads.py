@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import math
 import random
-import threading
-import time
 from concurrent.futures import Future
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -137,11 +136,12 @@ def test_turns_change_their_order_and_are_drawn_again_alike() -> None:
 
 
 class _Slow:
-    """Answers when it is told to."""
+    """Answers three at a time, 10 milliseconds later by its own clock."""
 
     def __init__(self) -> None:
         self.open: list[Future[Reads]] = []
         self.most = 0
+        self.now = 0.0
 
     def submit(self, tree: Tree, *, n_keep: int) -> Future[Reads]:
         assert n_keep == int(tree.lengths[0])
@@ -154,16 +154,19 @@ class _Slow:
 
     def _answer(self) -> None:
         waiting, self.open = self.open, []
-        threading.Timer(0.01, lambda: [future.set_result(cast(Reads, None)) for future in waiting]).start()
+        self.now += 0.01
+        for future in waiting:
+            future.set_result(cast(Reads, None))
 
 
-def test_clients_ask_again_once_they_are_answered() -> None:
+def test_clients_ask_again_once_they_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, rng = _Slow(), np.random.default_rng(0)
+    monkeypatch.setattr("ramet.bench.closed_loop.time", SimpleNamespace(perf_counter=lambda: engine.now))
     trees = [Asked.draw(Form.of(5, 4), rng, 100).tree for _ in range(9)]
     rate, ms = closed_loop(cast(Engine, engine), trees, 3)
     assert (engine.most, len(ms)) == (3, 9)
-    assert min(ms) >= 9
-    assert rate == pytest.approx(9 / 0.03, rel=0.9)
+    assert ms == pytest.approx([10.0] * 9)
+    assert rate == pytest.approx(9 / 0.03)
 
 
 @pytest.fixture(scope="module")
@@ -219,18 +222,22 @@ def test_floors_are_arithmetic_and_bytes() -> None:
     assert rates.linear_ms([product], 100) == pytest.approx(120.0)
 
 
-def test_rates_of_a_cpu_are_those_of_its_faster_product() -> None:
-    slow = Rates.measure_cpu(torch.float32, _sleepy, size=64, n_bytes=1 << 16)
-    assert slow.flop_per_s > 2 * 64**3 / 0.005
-    assert slow.bytes_per_s > 0
+def test_rates_of_a_cpu_are_those_of_its_faster_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of which looking takes a millisecond, and a product as it is packed here five."""
+    ticks = iter(range(10**6))
+    monkeypatch.setattr("ramet.bench.timing.time", SimpleNamespace(perf_counter=lambda: next(ticks) / 1e3))
 
+    def packed(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Any:
+        def product(x: torch.Tensor) -> torch.Tensor:
+            for _ in range(5):
+                next(ticks)
+            return x
 
-def _sleepy(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Any:
-    def product(x: torch.Tensor) -> torch.Tensor:
-        time.sleep(0.005)
-        return x
+        return product
 
-    return product
+    found = Rates.measure_cpu(torch.float32, packed, size=64, n_bytes=1 << 16)
+    assert found.flop_per_s == pytest.approx(2 * 64**3 / 1e-3)
+    assert found.bytes_per_s == pytest.approx((1 << 16) / 1e-3)
 
 
 def _load() -> Load:

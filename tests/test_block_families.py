@@ -139,7 +139,7 @@ def logprobs(source: Path) -> Any:
     with tiny_engine(source=source) as engine:
         columns, ids = np.arange(engine.shape.vocab_size), [37 * i for i in range(20)]
         tree = Tree.of([Segment(ids, block=SIZE, reads=[Read(columns, row) for row in range(20)])])
-        reads = engine.submit(tree).result(60)
+        reads = engine.submit(tree).result()
         return np.stack([reads.logprobs(row) for row in range(20)])
 
 
@@ -373,7 +373,7 @@ def test_equal_answers_whatever_shares_the_round() -> None:
         plans = [engine.decider.plan(each) for each in asked]
         futures = [engine.submit(plan.tree, n_keep=plan.trunk) for plan in plans]
         for each, plan, future in zip(asked, plans, futures, strict=True):
-            assert_close(plan.answers(future.result(60)), expected(engine, model, each), 1e-5)
+            assert_close(plan.answers(future.result()), expected(engine, model, each), 1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -34,7 +34,7 @@ def server(family: str, tmp_path: Path) -> Iterator[LiveServer]:
 
 def ask(server: LiveServer, state: Any, **fields: Any) -> dict[str, Any]:
     body = {"state": state, "questions": {"a": NOUL, "b": CHOICE}, "x_method": "letters", **fields}
-    reply = httpx2.post(f"{server.url}/v1/systemone", json=body, timeout=60)
+    reply = httpx2.post(f"{server.url}/v1/systemone", json=body)
     assert reply.status_code == 200, reply.text
     found: dict[str, Any] = reply.json()
     return found

@@ -19,6 +19,7 @@ from live_server import LiveServer
 from pydantic import SecretStr
 from stub_engine import StubEngine
 from typesafe_sdk import AsyncTypeSafeClient, Choice, Noul, RetryPolicy, Score, TypeSafeClient
+from waiting import GUARD_S
 
 from ramet.server.settings import ServerSettings
 
@@ -34,7 +35,7 @@ QUESTIONS: dict[str, Noul | Choice | Score] = {
 def command(name: str, *args: str) -> subprocess.CompletedProcess[str]:
     """Run a suite's command line out of this environment."""
     program = Path(sys.executable).parent / name
-    return subprocess.run([program, *args], capture_output=True, text=True, timeout=250, check=False)
+    return subprocess.run([program, *args], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(("key", "n_should"), [(None, 13), ("a-key", 15)])
@@ -81,7 +82,7 @@ def test_the_python_sdk_with_zstd(live: LiveServer) -> None:
     hooks = {"request": [lambda request: encodings.append(request.headers.get("content-encoding"))]}
     with (
         httpx2.Client(event_hooks=hooks) as http,
-        TypeSafeClient(api_key="x", base_url=live.url, timeout=120, http_client=http) as client,
+        TypeSafeClient(api_key="x", base_url=live.url, timeout=GUARD_S, http_client=http) as client,
     ):
         assert_parsed(client.system_one(LONG_STATE, QUESTIONS), live)
         names = [model.name for model in client.models.list().models]
@@ -91,7 +92,7 @@ def test_the_python_sdk_with_zstd(live: LiveServer) -> None:
 
 def test_the_async_python_sdk_with_many_at_once(live: LiveServer) -> None:
     async def ask() -> list[typesafe_sdk.SystemOneResponse]:
-        async with AsyncTypeSafeClient(api_key="x", base_url=live.url, timeout=120, compression="zstd") as client:
+        async with AsyncTypeSafeClient(api_key="x", base_url=live.url, timeout=GUARD_S, compression="zstd") as client:
             return await asyncio.gather(*(client.system_one(LONG_STATE, QUESTIONS) for _ in range(16)))
 
     responses = asyncio.run(ask())
@@ -138,13 +139,13 @@ def test_the_javascript_sdk(live: LiveServer, tmp_path: Path) -> None:
     if node is None or npm is None:
         pytest.skip("node and npm are not installed")
     install = [npm, "install", "--no-audit", "--no-fund", "--no-save", "@typesafe-ai/sdk@0.6.0"]
-    installed = subprocess.run(install, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+    installed = subprocess.run(install, cwd=tmp_path, capture_output=True, text=True, check=False)
     if installed.returncode:
         pytest.skip(f"npm cannot install @typesafe-ai/sdk: {installed.stderr[-300:]}")
     environment = os.environ | {"TYPESAFE_API_KEY": "x", "TYPESAFE_BASE_URL": live.url}
     script = Path(__file__).with_name("typesafe_client.mjs")
     ran = subprocess.run(
-        [node, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False
+        [node, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
     parsed = json.loads(ran.stdout)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 
 import numpy as np
 import pytest
 import torch
+from waiting import GUARD_S
 
 from ramet.engine.engine import Engine
 from ramet.engine.runner import Flight
@@ -78,7 +78,7 @@ def check(walk: Walk) -> None:
 @pytest.mark.parametrize("n_prompt", [1, 10, 33])
 def test_steps_equal_transformers(engine: Engine, n_prompt: int) -> None:
     walk = Walk(0, n_prompt, 7, 3)
-    assert engine.follow(walk).result(60) == 0
+    assert engine.follow(walk).result() == 0
     check(walk)
 
 
@@ -86,10 +86,10 @@ def test_pinned_rows_take_nothing_of_the_step_before(engine: Engine) -> None:
     pinned, free = Walk(0, 10, 7, 2, tuple(range(7))), Walk(0, 10, 7, 2)
     first = Walk(0, 10, 7, 1)
     for walk in (pinned, free):
-        engine.follow(walk).result(60)
+        engine.follow(walk).result()
     first.canvas = first.canvases[0] = pinned.canvases[1]
     first.uniforms = pinned.uniforms[1:]
-    engine.follow(first).result(60)
+    engine.follow(first).result()
     np.testing.assert_allclose(pinned.found[1].logprobs, first.found[0].logprobs, atol=1e-5)
     assert np.abs(free.found[1].logprobs - first.found[0].logprobs).max() > 1e-2
 
@@ -101,11 +101,11 @@ def test_many_at_once_draw_what_each_draws_alone(engine: Engine) -> None:
     walks = [Walk(*shape) for shape in shapes]
     before = engine.stats()["rounds_total"]
     for future in [engine.follow(walk) for walk in walks]:
-        future.result(60)
+        future.result()
     assert engine.stats()["rounds_total"] - before < sum(steps for *_, steps in shapes)
     for walk, shape in zip(walks, shapes, strict=True):
         alone = Walk(*shape)
-        engine.follow(alone).result(60)
+        engine.follow(alone).result()
         assert alone.canvases == walk.canvases
         check(walk)
     assert engine.stats()["pages_free"] + engine.stats()["pages_indexed"] == engine.stats()["pages"]
@@ -113,20 +113,20 @@ def test_many_at_once_draw_what_each_draws_alone(engine: Engine) -> None:
 
 def test_the_prompt_is_computed_once(engine: Engine) -> None:
     walk, before = Walk(7, 64, 8, 3), engine.stats()["tokens_total"]
-    assert engine.follow(walk).result(60) == 0
+    assert engine.follow(walk).result() == 0
     assert engine.stats()["tokens_total"] - before == 64 + 3 * 8
-    assert engine.follow(Walk(7, 64, 8, 1)).result(60) == 64
+    assert engine.follow(Walk(7, 64, 8, 1)).result() == 64
 
 
 def test_a_course_may_be_cancelled(engine: Engine) -> None:
-    endless = Walk(1, 5, 7, 3)
-    endless.take = lambda reads: False  # type: ignore[method-assign]
+    endless, begun = Walk(1, 5, 7, 3), threading.Event()
+    endless.take = lambda reads: begun.set() is not None  # type: ignore[method-assign]
     future = engine.follow(endless)
-    time.sleep(0.05)
+    assert begun.wait(GUARD_S)
     assert future.cancel()
     with pytest.raises(CancelledError):
-        future.result(60)
-    engine.follow(Walk(2, 5, 7, 1)).result(60)
+        future.result()
+    engine.follow(Walk(2, 5, 7, 1)).result()
     assert engine.stats()["open_requests"] == 0
 
 
@@ -141,10 +141,10 @@ def test_faults_of_a_course_are_its_own(engine: Engine) -> None:
     long.take = take  # type: ignore[method-assign]
     futures = [engine.follow(walk) for walk in (broken, long, fine)]
     with pytest.raises(EngineFault, match="ZeroDivisionError"):
-        futures[0].result(60)
+        futures[0].result()
     with pytest.raises(RequestTooLong):
-        futures[1].result(60)
-    futures[2].result(60)
+        futures[1].result()
+    futures[2].result()
     check(fine)
 
 
@@ -155,7 +155,7 @@ def test_after_a_failed_round_each_tree_runs_alone_and_what_follows_together() -
 
         def failing(batch: Batch) -> Flight:
             n_jobs.append(len(batch.jobs))
-            there.wait(30)
+            there.wait(GUARD_S)
             if len(n_jobs) == 3:
                 raise RuntimeError("a fault that does not come again")
             return launch(batch)
@@ -165,9 +165,9 @@ def test_after_a_failed_round_each_tree_runs_alone_and_what_follows_together() -
         futures = [engine.follow(walk) for walk in walks]
         there.set()
         for future in futures:
-            future.result(60)
+            future.result()
         alone = Walk(1, 10, 7, 5)
-        assert engine.follow(alone).result(60) == 0
+        assert engine.follow(alone).result() == 0
         assert alone.canvases == walks[1].canvases
     assert n_jobs[:-5] in ([1, 3, 3, 1, 1, 1, 3, 3, 2], [3, 3, 3, 1, 1, 1, 3, 3])
 

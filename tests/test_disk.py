@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tier_entries import N_BYTES, entry, key, same
+from waiting import GUARD_S
 
 from ramet.cache.directory import Directory
 from ramet.cache.disk import Disk
@@ -42,7 +43,7 @@ class Gate:
 
         def gated(directory: Directory, name: str, entry: Entry) -> int:
             self.reached.set()
-            assert self.open.wait(30)
+            assert self.open.wait(GUARD_S)
             return write(directory, name, entry)
 
         monkeypatch.setattr(Directory, "write", gated)
@@ -65,7 +66,7 @@ def test_an_entry_waiting_to_be_written_is_found(disks: Open, monkeypatch: pytes
     gate = Gate(monkeypatch)
     disk = disks()
     put(disk, 1, 2)
-    assert gate.reached.wait(30)
+    assert gate.reached.wait(GUARD_S)
     assert same(disk.get(key(1)), 1)
     assert same(disk.get(key(2)), 2)
     assert files(tmp_path) == []
@@ -114,7 +115,7 @@ def test_clear_while_writing_leaves_nothing(disks: Open, monkeypatch: pytest.Mon
     gate = Gate(monkeypatch)
     disk = disks()
     put(disk, 1, 2, 3)
-    assert gate.reached.wait(30)
+    assert gate.reached.wait(GUARD_S)
     clearing = threading.Thread(target=disk.clear)
     clearing.start()
     gate.open.set()

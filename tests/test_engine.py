@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from waiting import GUARD_S, wait_until
 
 from ramet.engine.engine import LONG_STATE, MAX_FAILURES, PLANNERS, Engine
 from ramet.engine.runner import Flight
@@ -50,7 +51,7 @@ def hold(engine: Engine) -> threading.Event:
     free, launch = threading.Event(), engine._runner.launch
 
     def waiting(batch: Batch) -> Flight:
-        free.wait(30)
+        free.wait(GUARD_S)
         return launch(batch)
 
     engine._runner.launch = waiting  # type: ignore[method-assign]
@@ -58,9 +59,7 @@ def hold(engine: Engine) -> threading.Event:
 
 
 def drained(engine: Engine) -> bool:
-    deadline = time.monotonic() + 20
-    while len(engine._scheduler) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: not len(engine._scheduler))
     pages = engine._scheduler.pages
     return pages.n_free + pages.n_indexed == pages.n_pages
 
@@ -79,7 +78,7 @@ def test_many_threads_get_the_answers_of_their_trees_alone(engine: Engine) -> No
     for thread in threads:
         thread.join()
     for i, t in enumerate(trees):
-        found, expected = futures[i].result(60), evaluate(decoders.oracle("llama"), t)
+        found, expected = futures[i].result(), evaluate(decoders.oracle("llama"), t)
         for r in range(len(expected.logsumexp)):
             np.testing.assert_allclose(np.exp(found.logprobs(r)), np.exp(expected.logprobs(r)), atol=1e-5)
     assert drained(engine)
@@ -87,9 +86,9 @@ def test_many_threads_get_the_answers_of_their_trees_alone(engine: Engine) -> No
 
 def test_the_same_state_again_is_cached_and_bit_equal(engine: Engine) -> None:
     """D9: a state that is wholly in pages still has its last row computed."""
-    first = engine.submit(tree(64), n_keep=64).result(30)
+    first = engine.submit(tree(64), n_keep=64).result()
     for _ in range(3):
-        again = engine.submit(tree(64), n_keep=64).result(30)
+        again = engine.submit(tree(64), n_keep=64).result()
         np.testing.assert_allclose(again.logits, first.logits, rtol=1e-5)
         assert np.isfinite(again.logits).all()
     assert engine.stats()["prefix_hit_tokens_total"] > 0
@@ -124,7 +123,7 @@ def test_a_long_prompt_needs_pages_and_says_which_setting_gives_them() -> None:
 def test_a_block_larger_than_a_round_can_take_is_refused_and_breaks_nothing(engine: Engine, block: int) -> None:
     with pytest.raises(RequestTooLong, match="max_round_tokens"):
         engine.submit(Tree.of([Segment(np.arange(500) % 7, block=block, reads=[Read([1])])]))
-    assert len(engine.submit(tree()).result(30).logits) == 3
+    assert len(engine.submit(tree()).result().logits) == 3
 
 
 def test_a_full_queue_refuses_before_it_plans() -> None:
@@ -142,7 +141,7 @@ def test_a_full_queue_refuses_before_it_plans() -> None:
         with pytest.raises(Overloaded):
             asyncio.run(engine.decide_async(state="x", questions=question))
         free.set()
-        waiting.result(30)
+        waiting.result()
 
 
 def test_a_full_queue_refuses_at_once_and_recovers() -> None:
@@ -151,13 +150,13 @@ def test_a_full_queue_refuses_at_once_and_recovers() -> None:
         futures = [engine.submit(tree(seed=i)) for i in range(3)]
         assert [int(refused(engine) // n) for n in range(1, 6)] == [1] * 5  # n seconds, and what is drawn
         free.set()
-        wait(futures, 30)
-        assert len(engine.submit(tree()).result(30).logits) == 3
+        wait(futures)
+        assert len(engine.submit(tree()).result().logits) == 3
         free = hold(engine)
         futures = [engine.submit(tree(seed=i)) for i in range(3)]
         assert 1 <= refused(engine) <= 1.5  # the row has ended
         free.set()
-        wait(futures, 30)
+        wait(futures)
 
 
 def refused(engine: Engine) -> float:
@@ -172,7 +171,7 @@ def test_a_cancelled_request_leaves_the_queue_and_the_others_run(engine: Engine)
     futures = [engine.submit(tree(200, seed=i), n_keep=200) for i in range(5)]
     assert futures[3].cancel()
     free.set()
-    done = [f.result(30) for i, f in enumerate(futures) if i != 3]
+    done = [f.result() for i, f in enumerate(futures) if i != 3]
     assert len(done) == 4
     assert engine.stats()["cancelled_total"] == 1
     assert drained(engine)
@@ -183,7 +182,7 @@ def test_whoever_waits_for_a_cancelled_future_learns_it(engine: Engine) -> None:
     futures = [engine.submit(tree(seed=i)) for i in range(20)]
     for future in futures:
         future.cancel()
-    done, waiting = wait(futures, timeout=60)
+    done, waiting = wait(futures)
     assert len(done) == len(futures)
     assert not waiting
 
@@ -194,7 +193,7 @@ def test_cancelling_the_awaiting_task_cancels_the_work(engine: Engine) -> None:
 
     async def go_away() -> None:
         task = asyncio.create_task(engine.submit_async(tree(seed=1)))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0)  # in which the task begins
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -227,9 +226,9 @@ def test_a_request_that_fails_harms_no_other_of_its_round(engine: Engine) -> Non
     good = [engine.submit(Tree.of([Segment([1, 2, i], reads=[Read([1])])])) for i in (3, 4, 5)]
     bad = engine.submit(Tree.of([Segment([1, 7, 2], reads=[Read([1])])]))
     free.set()
-    assert all(np.isfinite(f.result(30).logits).all() for f in (first, *good))
+    assert all(np.isfinite(f.result().logits).all() for f in (first, *good))
     with pytest.raises(EngineFault, match="poisoned"):
-        bad.result(30)
+        bad.result()
     assert engine.fault is None
     assert drained(engine)
 
@@ -239,7 +238,7 @@ def test_an_engine_whose_rounds_keep_failing_is_broken_and_hangs_nobody(engine: 
     bad = Tree.of([Segment([7], reads=[Read([1])])])
     for _ in range(MAX_FAILURES):
         with pytest.raises(EngineFault):
-            engine.submit(bad).result(30)
+            engine.submit(bad).result()
     assert engine.fault is not None
     with pytest.raises(EngineFault):
         engine.submit(tree())
@@ -250,9 +249,9 @@ def test_a_request_for_which_memory_is_lacking_fails_alone(engine: Engine) -> No
     bad = Tree.of([Segment([7, 8], reads=[Read([1])])])
     for _ in range(MAX_FAILURES + 1):
         with pytest.raises(EngineFault, match=r"2 tokens needs more .* allocate 3 GiB; a smaller cache_bytes or max_r"):
-            engine.submit(bad).result(30)
+            engine.submit(bad).result()
     assert engine.fault is None
-    assert np.isfinite(engine.submit(tree()).result(30).logits).all()
+    assert np.isfinite(engine.submit(tree()).result().logits).all()
 
 
 def test_a_fault_of_the_device_breaks_the_engine_at_once_and_hangs_nobody(engine: Engine) -> None:
@@ -262,7 +261,7 @@ def test_a_fault_of_the_device_breaks_the_engine_at_once_and_hangs_nobody(engine
     free.set()
     for future in futures:
         with pytest.raises(EngineFault, match="started anew: CUDA error"):
-            future.result(30)
+            future.result()
     assert isinstance(engine.fault, EngineFault)
     with pytest.raises(EngineFault, match="started anew"):
         engine.submit(tree())
@@ -273,7 +272,7 @@ def test_of_a_device_that_failed_nothing_is_freed() -> None:
     engine = make()
     poison(engine, 7, torch.AcceleratorError("CUDA error: an illegal memory access was encountered"))
     with pytest.raises(EngineFault, match="started anew"):
-        engine.submit(Tree.of([Segment([1, 7], reads=[Read([1])])])).result(30)
+        engine.submit(Tree.of([Segment([1, 7], reads=[Read([1])])])).result()
     kept = [weakref.ref(x) for x in (engine._runner, engine._cache.pages, engine.model.embedding)]
     engine.close()
     del engine
@@ -283,12 +282,13 @@ def test_of_a_device_that_failed_nothing_is_freed() -> None:
 
 def test_long_states_hold_up_nobody_elses_planning() -> None:
     """As many as there are planners, whose plans are made only when another's is there."""
-    answered = threading.Event()
+    begun, answered = threading.Event(), threading.Event()
 
     class Slow:
         def plan(self, request: DecisionRequest, *, max_tokens: int) -> Any:
             if len(as_json(request.state)) > LONG_STATE:
-                assert answered.wait(30)
+                begun.set()
+                assert answered.wait(GUARD_S)
             raise InvalidRequest("planned")
 
     async def ask(engine: Engine, state: Any) -> None:
@@ -297,8 +297,8 @@ def test_long_states_hold_up_nobody_elses_planning() -> None:
 
     async def all_of(engine: Engine) -> None:
         long = [asyncio.create_task(ask(engine, [{"text": "7" * LONG_STATE}])) for _ in range(PLANNERS)]
-        await asyncio.sleep(0.05)
-        await asyncio.wait_for(ask(engine, "short"), 20)
+        await asyncio.to_thread(begun.wait, GUARD_S)
+        await asyncio.wait_for(ask(engine, "short"), GUARD_S)
         answered.set()
         await asyncio.gather(*long)
 
@@ -313,7 +313,7 @@ def test_a_fault_outside_the_pass_hangs_nobody(engine: Engine) -> None:
 
     engine._scheduler.next = broken  # type: ignore[method-assign]
     with pytest.raises(EngineFault, match="a mistake of ours"):
-        engine.submit(tree()).result(30)
+        engine.submit(tree()).result()
     assert engine.fault is not None
 
 
@@ -325,7 +325,7 @@ def test_closing_ends_what_is_open() -> None:
     closing.start()
     time.sleep(0.05)
     free.set()
-    closing.join(30)
+    closing.join()
     for future in futures:
         assert future.done()
     with pytest.raises(Cancelled):

@@ -223,7 +223,7 @@ def test_checkpoints_that_transformers_saves(multimodal: bool, tied: bool, tmp_p
     for source in sources:
         with tiny_engine(source=source, method="options") as engine:
             read = Read(np.arange(engine.shape.vocab_size))
-            found = engine.submit(Tree.of([Segment(ids, reads=[read])])).result(60).logprobs(0)
+            found = engine.submit(Tree.of([Segment(ids, reads=[read])])).result().logprobs(0)
         np.testing.assert_allclose(np.exp(found), np.exp(wanted), rtol=0, atol=1e-5)
         assert np.exp(wanted).max() > 0.01
 

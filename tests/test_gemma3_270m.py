@@ -94,7 +94,7 @@ def trees(ours: Engine) -> list[Tree]:
 
 
 def of_ours(engine: Engine, trees: list[Tree]) -> list[FloatArray]:
-    return [future.result(60).logprobs(0) for future in [engine.submit(tree) for tree in trees]]
+    return [future.result().logprobs(0) for future in [engine.submit(tree) for tree in trees]]
 
 
 def test_the_file(checkpoint: Checkpoint) -> None:
@@ -175,7 +175,7 @@ def test_a_tokens_value_does_not_depend_on_what_else_is_asked(ours: Engine) -> N
     columns = [*(ids[0] for ids in words), *range(1000, 1016)]
     values = {}
     for n in (2, 4, 20):
-        reads = ours.submit(Tree.of([Segment(prompt, reads=[Read(columns[:n])])])).result(60)
+        reads = ours.submit(Tree.of([Segment(prompt, reads=[Read(columns[:n])])])).result()
         for column, value in zip(columns, reads.logprobs(0).tolist(), strict=False):
             assert values.setdefault(column, value) == pytest.approx(value, abs=1e-5)
     assert len({round(values[column], 4) for column in columns[:4]}) == 4

@@ -30,7 +30,7 @@ def logprobs(source: Path) -> FloatArray:
     with tiny_engine(source=source, method="options") as engine:
         columns = np.arange(engine.shape.vocab_size)
         tree = Tree.of([Segment(IDS, reads=[Read(columns, row) for row in range(len(IDS))])])
-        reads = engine.submit(tree).result(60)
+        reads = engine.submit(tree).result()
         return np.stack([reads.logprobs(row) for row in range(len(IDS))])
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 import torch
 from live_server import LiveServer, live_server
 from transformers import AutoTokenizer
+from waiting import wait_until
 
 from ramet.engine import Engine
 from ramet.server import ServerSettings
@@ -43,7 +43,7 @@ def server(engine: Engine) -> Iterator[LiveServer]:
 
 @pytest.fixture
 def client(server: LiveServer) -> Iterator[Any]:
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=120) as made:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as made:
         yield made
 
 
@@ -258,13 +258,6 @@ def test_a_client_that_leaves_frees_its_pages(client: Any, engine: Engine) -> No
     assert stats["pages_free"] + stats["pages_indexed"] == stats["pages"]
 
 
-def wait_until(true: Any) -> None:
-    until = time.monotonic() + 30
-    while not true() and time.monotonic() < until:
-        time.sleep(0.01)
-    assert true()
-
-
 def test_a_model_s_name_may_have_a_slash(client: Any) -> None:
     assert client.models.retrieve(NAME).id == NAME
     assert NAME in [model.id for model in client.models.list()]
@@ -305,7 +298,7 @@ async def answers(server: LiveServer, kinds: Sequence[tuple[str, dict[str, Any]]
     """Status, and what does not change from one time to the next."""
     import httpx2
 
-    async with httpx2.AsyncClient(base_url=server.url, timeout=120, limits=httpx2.Limits(max_connections=64)) as client:
+    async with httpx2.AsyncClient(base_url=server.url, limits=httpx2.Limits(max_connections=64)) as client:
         replies = await asyncio.gather(*(client.post(path, json=body) for path, body in kinds))
     return [(reply.status_code, _lasting(reply.text)) for reply in replies]
 

@@ -16,6 +16,7 @@ import pytest
 from answers import assert_close
 from test_replies_exact import BLOCK, N_TOKENS, asked, loaded, prompts
 from tiny_engine import tiny_engine
+from waiting import GUARD_S, wait_until
 
 from ramet.engine import Engine
 from ramet.engine.load import with_blocks
@@ -32,12 +33,8 @@ ASKED = DecisionRequest.parse(
 
 def assert_idle(engine: Engine) -> None:
     """Nothing is held but by the index."""
-    for _ in range(200):
-        stats = engine.stats()
-        if not (stats["open_requests"] or stats["replies_live"] or stats["replies_waiting"]):
-            break
-        time.sleep(0.01)
-    assert stats["replies_live"] == stats["replies_waiting"] == 0
+    wait_until(lambda: not any(engine.stats()[f] for f in ("open_requests", "replies_live", "replies_waiting")))
+    stats = engine.stats()
     assert stats["pages_free"] + stats["pages_indexed"] == stats["pages"]
 
 
@@ -92,13 +89,15 @@ def test_prompts_that_pages_cannot_hold_together_go_one_after_the_other() -> Non
 def test_decisions_share_rounds_with_replies() -> None:
     with loaded(chunk_size="4") as engine:
         alone = engine.decide(ASKED)
-        begun = threading.Event()
+        begun, asked_beside = threading.Event(), threading.Event()
         launch = engine._runner.launch
 
         def noticed(batch: Any) -> Any:
-            begun.set()
-            if batch.replies.step is not None and batch.units:
-                shared.append(len(batch.replies.step.replies))
+            if batch.replies.step is not None:
+                begun.set()
+                asked_beside.wait(GUARD_S)
+                if batch.units:
+                    shared.append(len(batch.replies.step.replies))
             return launch(batch)
 
         shared: list[int] = []
@@ -106,9 +105,12 @@ def test_decisions_share_rounds_with_replies() -> None:
         requests = [asked(p, max_tokens=200, ignore_eos=True) for p in prompts(engine, [9] * 4)]
         with ThreadPoolExecutor(5) as pool:
             replies = [pool.submit(engine.writer.generate, each) for each in requests]
-            begun.wait()
-            time.sleep(0.05)
-            beside = engine.decide(ASKED)
+            begun.wait(GUARD_S)
+            n_open = engine.stats()["open_requests"]
+            decision = pool.submit(engine.decide, ASKED)
+            wait_until(lambda: engine.stats()["open_requests"] > n_open)
+            asked_beside.set()
+            beside = decision.result()
             assert all(len(reply.result().tokens) == 200 for reply in replies)
         assert max(shared, default=0) > 0
         assert_close(beside.answers, alone.answers)

@@ -16,7 +16,7 @@ UNNORMALISED = ["caf\u00e9", "cafe\u0301", "\u212b", "\u00c5"]
 
 def post(server: LiveServer, body: bytes) -> httpx2.Response:
     headers = {"content-type": "application/json"}
-    return httpx2.post(f"{server.url}/v1/systemone", content=body, headers=headers, timeout=60)
+    return httpx2.post(f"{server.url}/v1/systemone", content=body, headers=headers)
 
 
 def request(questions: Any, state: Any = "The parcel is late.", **fields: Any) -> bytes:

@@ -42,7 +42,7 @@ def send_on(client: socket.socket, piece: Callable[[int], bytes]) -> None:
 def test_what_never_ends_ends_the_connection(serve: Serve, part: str) -> None:
     server = serve(StubEngine())
     start, piece = ENDLESS[part]
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
         client.sendall(start)
         with pytest.raises(ConnectionError):
             send_on(client, piece)
@@ -68,7 +68,7 @@ def test_a_body_in_many_small_chunks_is_no_head(serve: Serve) -> None:
     url = f"{serve(StubEngine()).url}/v1/systemone"
     body = b'{"state": "%s", "questions": {"q": {"type": "noul", "instructions": "x"}}}' % (b"v" * 3 * MAX_HEAD_BYTES)
     pieces = (body[i : i + 7] for i in range(0, len(body), 7))
-    assert httpx2.post(url, content=pieces, timeout=60).status_code == 200
+    assert httpx2.post(url, content=pieces).status_code == 200
 
 
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk\r\n"
@@ -89,7 +89,7 @@ def test_a_request_that_offers_another_protocol_keeps_its_body(serve: Serve, cut
     head = HEAD + UPGRADE + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
     at = {"whole": [], "body apart": [len(head)], "head's last byte apart": [len(head) - 1]}
     cuts = [0, *at.get(cut, range(1, len(head + body))), len(head + body)]
-    with socket.create_connection(("127.0.0.1", serve(StubEngine()).port), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", serve(StubEngine()).port)) as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for n in (1, 2):  # the second on the same connection
             for a, b in itertools.pairwise(cuts):
@@ -104,6 +104,6 @@ def test_such_an_offer_behind_a_request_that_is_not_answered_yet(serve: Serve) -
     body = json.dumps(BODY).encode()
     plain = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
     offer = HEAD + UPGRADE + b"Content-Length: %d\r\n\r\n" % len(body) + body
-    with socket.create_connection(("127.0.0.1", serve(StubEngine()).port), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", serve(StubEngine()).port)) as client:
         client.sendall(plain + offer)
         assert b"HTTP/1.1 400" in replies(client, 9)

@@ -34,7 +34,7 @@ def subclasses(cls: type[RametError]) -> Iterator[type[RametError]]:
 
 
 def ask(url: str) -> httpx2.Response:
-    return httpx2.post(f"{url}/v1/systemone", json={"state": "x", "questions": {"q": QUESTION}}, timeout=30)
+    return httpx2.post(f"{url}/v1/systemone", json={"state": "x", "questions": {"q": QUESTION}})
 
 
 def test_every_error_with_a_status_in_the_tree_has_it_in_the_table() -> None:

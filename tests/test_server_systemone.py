@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 import httpx2
@@ -14,6 +12,7 @@ import pytest
 from conftest import Serve
 from live_server import LiveServer
 from stub_engine import StubEngine
+from waiting import wait_until
 
 from ramet.server import asked
 from ramet.server.documents import parse_json
@@ -26,18 +25,10 @@ REQUEST = {
         "anger": {"type": "score", "criteria": [{"label": "calm", "signs": None}, "angry", "furious"]},
     },
 }
-DEADLINE_S = 20.0
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 def post(server: LiveServer, body: Any) -> httpx2.Response:
-    return httpx2.post(f"{server.url}/v1/systemone", json=body, timeout=60)
+    return httpx2.post(f"{server.url}/v1/systemone", json=body)
 
 
 def test_the_answer_is_the_decision_to_the_last_digit(serve: Serve) -> None:
@@ -86,7 +77,7 @@ def test_a_large_body_is_parsed_off_the_event_loop(serve: Serve, monkeypatch: py
 def send_and_leave(server: LiveServer, engine: StubEngine) -> None:
     body = json.dumps(REQUEST).encode()
     head = f"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as client:
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
         client.sendall(head + body)
         wait_until(lambda: engine.n_running == 1)
 
@@ -105,7 +96,7 @@ def test_a_client_that_goes_away_cancels_its_work(serve: Serve) -> None:
 def test_a_client_that_leaves_in_mid_body_harms_nobody(serve: Serve) -> None:
     engine = StubEngine()
     server = serve(engine)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as client:
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
         client.sendall(b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
     wait_until(lambda: '/v1/systemone",status="499"} 1.0' in httpx2.get(f"{server.url}/metrics").text)
     assert engine.received == []
@@ -116,7 +107,7 @@ def test_others_are_answered_while_one_waits(serve: Serve) -> None:
     server = serve(engine)
     body = json.dumps(REQUEST).encode()
     head = f"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as slow:
+    with socket.create_connection(("127.0.0.1", server.port)) as slow:
         slow.sendall(head + body)
         wait_until(lambda: engine.n_running == 1)
         engine.delay_s = 0

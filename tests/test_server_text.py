@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from stub_engine import StubEngine
 from stub_writer import END, StubWriter, written
 from test_tokenizer_spm import IDS, PLAIN
+from waiting import wait_until
 
 from ramet.errors import EngineFault, InvalidRequest, Overloaded, RequestTooLong
 from ramet.generation import Kind
@@ -52,7 +53,7 @@ def server(running: LiveServer, text: StubWriter) -> Iterator[LiveServer]:
 
 
 def ask(server: LiveServer, path: str, **fields: Any) -> httpx2.Response:
-    return httpx2.post(server.url + path, json=ROUTES[path] | fields, timeout=30)
+    return httpx2.post(server.url + path, json=ROUTES[path] | fields)
 
 
 def text_of(choice: dict[str, Any]) -> str:
@@ -77,11 +78,12 @@ def error_of(reply: httpx2.Response) -> dict[str, Any]:
 
 
 def test_a_chat(server: LiveServer, text: StubWriter) -> None:
+    began = int(time.time())
     reply = ask(server, "/v1/chat/completions", model="jev-latest", seed=5, cache_salt="s").json()
     made = text.received[0]
     assert (made.seed, made.cache_salt, PLAIN.decode(made.prompt)[:20]) == (5, "s", "<bos><start_of_turn>")
     assert reply["id"].startswith("chatcmpl-")
-    assert abs(reply["created"] - time.time()) < 60
+    assert began <= reply["created"] <= time.time()
     n, n_prompt = len(text.reply), len(made.prompt)
     assert {key: reply[key] for key in reply if key not in ("id", "created")} == {
         "object": "chat.completion",
@@ -330,7 +332,7 @@ def test_an_error_later_is_the_last_event(
     ],
 )
 def test_bodies_that_are_no_request(server: LiveServer, text: StubWriter, path: str, body: bytes, code: str) -> None:
-    reply = httpx2.post(server.url + path, content=body, timeout=30)
+    reply = httpx2.post(server.url + path, content=body)
     error = error_of(reply)
     assert (reply.status_code, error["param"], error["code"]) == (400, None, code)
     assert not text.received
@@ -427,7 +429,7 @@ def test_a_model_with_a_slash(server: LiveServer) -> None:
 
 async def left(url: str, body: dict[str, Any], after: int) -> None:
     """Ask, and go away once so many bytes of the answer have come."""
-    async with httpx2.AsyncClient(timeout=30) as client, client.stream("POST", url, json=body) as reply:
+    async with httpx2.AsyncClient() as client, client.stream("POST", url, json=body) as reply:
         n = 0
         if after:
             async for chunk in reply.aiter_raw():
@@ -438,7 +440,7 @@ async def left(url: str, body: dict[str, Any], after: int) -> None:
 
 @routes
 def test_a_client_that_leaves_a_stream_cancels_its_work(server: LiveServer, text: StubWriter, path: str) -> None:
-    text.reply, text.width, text.delay_s = written("ab" * 400), 4, 0.02
+    text.reply, text.width, text.delay_s = written("ab" * 400), 4, 0.2
     asyncio.run(left(server.url + path, ROUTES[path] | {"stream": True, "max_tokens": 400}, after=300))
     assert_cancelled(text)
 
@@ -446,9 +448,15 @@ def test_a_client_that_leaves_a_stream_cancels_its_work(server: LiveServer, text
 @routes
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_before_the_answer(server: LiveServer, text: StubWriter, path: str, stream: bool) -> None:
-    text.delay_s = 5.0
-    with pytest.raises(httpx2.ReadTimeout):
-        httpx2.post(server.url + path, json=ROUTES[path] | {"stream": stream}, timeout=0.3)
+    text.delay_s = 3600.0
+
+    async def ask_and_leave() -> None:
+        async with httpx2.AsyncClient() as client:
+            asked = asyncio.create_task(client.post(server.url + path, json=ROUTES[path] | {"stream": stream}))
+            await asyncio.to_thread(wait_until, lambda: text.n_running)
+            asked.cancel()
+
+    asyncio.run(ask_and_leave())
     assert_cancelled(text)
 
 
@@ -477,9 +485,7 @@ def test_metrics(serve: Serve, text: StubWriter) -> None:
 
 
 def assert_cancelled(text: StubWriter) -> None:
-    until = time.monotonic() + 10
-    while text.n_running and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_until(lambda: not text.n_running)
     assert (text.n_running, text.n_cancelled) == (0, 1)
 
 

@@ -74,7 +74,7 @@ def of_theirs(model: PreTrainedModel, trees: list[Tree]) -> list[FloatArray]:
 
 
 def of_ours(engine: Engine, trees: list[Tree]) -> list[FloatArray]:
-    return [future.result(60).logprobs(0) for future in [engine.submit(tree) for tree in trees]]
+    return [future.result().logprobs(0) for future in [engine.submit(tree) for tree in trees]]
 
 
 def test_float32(ours: Engine, theirs: PreTrainedModel, trees: list[Tree]) -> None:

@@ -115,7 +115,7 @@ def test_a_read_is_what_the_writer_tells_of_the_same_canvas(engine: Engine, more
     """Of the first canvas below each prompt: the writer numbers its canvases from 0, as samples are."""
     found = plan(engine, x_steps=n_steps, **more)
     assert found.course is not None
-    engine.follow(found.course).result(60)
+    engine.follow(found.course).result()
     tree, whole = found.tree, np.flatnonzero(found.tree.blocks == WHOLE).tolist()
     for i, ((path, own), slots) in enumerate(zip(canvases(found), slots_of(engine, found), strict=True)):
         if i % more.get("x_samples", 1):
@@ -220,7 +220,7 @@ def followed(engine: Engine, found: Plan) -> tuple[Reads, list[list[float]]]:
         return take(reads)
 
     course.take = noted  # type: ignore[method-assign]
-    engine.follow(course).result(60)
+    engine.follow(course).result()
     return course.reads, entropies
 
 
@@ -235,7 +235,7 @@ def as_reply(path: list[int], own: list[int], slots: list[int], columns: list[in
 
 def written(engine: Engine, request: GenerationRequest, denoising: Denoising) -> list[Piece]:
     pieces: list[Piece] = []
-    engine.follow(Writing(request, denoising, pieces.append)).result(60)
+    engine.follow(Writing(request, denoising, pieces.append)).result()
     return pieces
 
 
@@ -272,9 +272,9 @@ def test_in_two_steps_and_in_chunks() -> None:
 
 def test_over_http(engine: Engine, serve: Serve) -> None:
     url = f"{serve(engine).url}/v1/systemone"
-    reply = httpx2.post(url, json=JOINT | {"x_steps": 3}, timeout=60)
+    reply = httpx2.post(url, json=JOINT | {"x_steps": 3})
     assert reply.status_code == 200
     assert_close(reply.json()["answers"], engine.decide(**JOINT, x_steps=3).answers, DRIFT[3])
-    refused = httpx2.post(url, json=JOINT | {"x_steps": 9}, timeout=60)
+    refused = httpx2.post(url, json=JOINT | {"x_steps": 9})
     assert refused.status_code == 422
     assert refused.json()["detail"][0]["loc"][-1] == "x_steps"

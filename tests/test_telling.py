@@ -14,6 +14,7 @@ from test_engine import hold, make, tree
 from test_replies import assert_idle, together
 from test_replies_exact import BLOCK, asked, loaded, prompts
 from tiny_engine import tiny_engine
+from waiting import GUARD_S
 
 from ramet.engine import Engine
 from ramet.engine.scheduler import Batch, Job
@@ -130,7 +131,7 @@ def test_replies_that_end_and_wait_and_give_up_pages_tell_all() -> None:
             return await asyncio.gather(*(heard(engine, each) for each in requests))
 
         with ThreadPoolExecutor(1) as pool:
-            found = pool.submit(asyncio.run, every()).result(120)
+            found = pool.submit(asyncio.run, every()).result()
         assert [(len(ids(pieces)), error) for pieces, error in found] == [(n, None)] * 6
         assert engine.stats()["preemptions_total"] > 0
         assert engine.stats()["reply_tokens_total"] == 6 * n
@@ -154,10 +155,10 @@ def test_callers_that_raise_leave_nobody_without_an_answer() -> None:
                 raise RuntimeError("no")
 
         replies = [engine.writer._start(GenerationRequest((1,), 10**4, ignore_eos=True), beside)[0]]
-        assert begun.wait(30)
+        assert begun.wait(GUARD_S)
         replies.append(engine.writer._start(GenerationRequest((2,), 5, ignore_eos=True), last)[0])
         for reply in replies:
-            assert isinstance(reply.exception(30), EngineFault)
+            assert isinstance(reply.exception(), EngineFault)
 
 
 def test_who_goes_while_others_come_is_not_overlooked() -> None:
@@ -184,7 +185,7 @@ def test_who_goes_while_others_come_is_not_overlooked() -> None:
         other = Job(tree(seed=3), Other())
         engine._inbox.put(other)
         free.set()
-        other.future.result(30)
+        other.future.result()
         assert first.done()
         assert goes.cancelled()
         assert launched == [other.future]

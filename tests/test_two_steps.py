@@ -40,9 +40,7 @@ def read(engine: Engine, n_prompt: int, n_canvas: int = 7, seed: int = 0) -> Flo
     rng = np.random.default_rng([seed, n_prompt, n_canvas])
     prompt, canvas = (rng.integers(0, engine.shape.vocab_size, n).tolist() for n in (n_prompt, n_canvas))
     reads = [Read(range(5), row) for row in range(n_canvas)]
-    return (
-        engine.submit(Tree.of([Segment(prompt), Segment(canvas, 0, WHOLE, reads)]), n_keep=n_prompt).result(60).logits
-    )
+    return engine.submit(Tree.of([Segment(prompt), Segment(canvas, 0, WHOLE, reads)]), n_keep=n_prompt).result().logits
 
 
 def counted(engine: Engine, ask: Callable[[], Any]) -> tuple[tuple[float, ...], Any]:
@@ -101,10 +99,10 @@ def test_many_at_once_in_two_steps(load: Load) -> None:
         prompt, canvas = (rng.integers(0, engine.shape.vocab_size, k).tolist() for k in (n, 7))
         trees.append(Tree.of([Segment(prompt), Segment(canvas, 0, WHOLE, [Read(range(5), 3)])]))
     before = engine.stats()
-    found = [future.result(60).logits for future in [engine.submit(tree) for tree in trees]]
+    found = [future.result().logits for future in [engine.submit(tree) for tree in trees]]
     assert engine.stats()["two_step_reads_total"] - before["two_step_reads_total"] == 12
     for tree, logits in zip(trees, found, strict=True):
-        np.testing.assert_allclose(logits, alone.submit(tree).result(60).logits, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(logits, alone.submit(tree).result().logits, rtol=0, atol=1e-4)
     assert engine.stats()["pages_free"] + engine.stats()["pages_indexed"] == engine.stats()["pages"]
 
 

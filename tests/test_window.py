@@ -50,7 +50,7 @@ def forked(engine: Engine, ids: IntArray) -> FloatArray:
 
 def resumed(engine: Engine, ids: IntArray) -> FloatArray:
     """The first rows are in pages."""
-    engine.submit(Tree.of([Segment(ids[:FORK])]), n_keep=FORK).result(60)
+    engine.submit(Tree.of([Segment(ids[:FORK])]), n_keep=FORK).result()
     before = engine.stats()["prefix_hit_tokens_total"]
     found = logprobs(engine, Tree.of([Segment(ids, reads=[_whole(engine)])]), 0, n_keep=LENGTH)
     assert engine.stats()["prefix_hit_tokens_total"] - before >= FORK // 16 * 16
@@ -58,7 +58,7 @@ def resumed(engine: Engine, ids: IntArray) -> FloatArray:
 
 
 def logprobs(engine: Engine, tree: Tree, read: int, n_keep: int = 0) -> FloatArray:
-    return engine.submit(tree, n_keep=n_keep).result(60).logprobs(read)
+    return engine.submit(tree, n_keep=n_keep).result().logprobs(read)
 
 
 def _whole(engine: Engine) -> Read:
