@@ -3,7 +3,7 @@
 # make test    in WORKERS processes (2); PYTEST="-k tree -x" passes options on
 # make lint    ruff and mypy
 # make bench   BENCH="--json figures.json" passes options on
-# make docs    write docs/cli.md and docs/settings.md again
+# make docs    write docs/cli.md, docs/settings.md and docs/python.md again
 # make lock    resolve the lock again (needs the package index; make lock UPGRADE=--upgrade for newer releases)
 #
 # TORCH_INDEX  an index with torch's CPU build, for Linux, where PyPI's build brings 3 GB of CUDA with it:

@@ -1,4 +1,4 @@
-"""Writes the pages that come from the commands and the settings. `make docs` runs it; a test compares."""
+"""Writes the pages that come from the commands, the settings and the docstrings. `make docs` runs it; a test compares."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from python_page import python_page
 
 from ramet import cli
 from ramet.cli import options, peer_names
@@ -175,6 +176,11 @@ def _option_helps() -> dict[str, str]:
     return {p.name: p.help or "" for p in command.params if isinstance(p, click.Option) and p.name}
 
 
+def _setting_helps() -> dict[str, str]:
+    """What the engine's settings mean, in plain words."""
+    return {name: words.partition("  [default: ")[0] for name, words in _option_helps().items()}
+
+
 def _literal(value: Any) -> str:
     if value is None or value == ():
         return "none"
@@ -186,7 +192,12 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-PAGES = {"cli.md": cli_page, "settings.md": settings_page, "serve-lines.md": serve_lines_page}
+PAGES = {
+    "cli.md": cli_page,
+    "settings.md": settings_page,
+    "serve-lines.md": serve_lines_page,
+    "python.md": lambda: python_page(GENERATED, _setting_helps()),
+}
 
 
 def main() -> None:

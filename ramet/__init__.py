@@ -5,7 +5,8 @@
     with Engine.load("smollm2") as engine:
         decision = engine.decide(state="...", questions={"paid": {"type": "noul", "instructions": "Is it paid?"}})
 
-The names below are loaded when first used, so that importing `ramet` costs nothing.
+The names below are the Python interface; docs/python.md has a page of them. They are loaded when first used, so that
+importing `ramet` costs nothing.
 """
 
 from __future__ import annotations
@@ -16,23 +17,67 @@ from typing import TYPE_CHECKING, Any
 from ramet.version import __version__
 
 if TYPE_CHECKING:
+    from ramet.engine.course import Course
     from ramet.engine.engine import Engine
     from ramet.engine.settings import EngineSettings
-    from ramet.errors import RametError
-    from ramet.request import Choice, Decision, DecisionRequest, Noul, Score
-    from ramet.tree import WHOLE, Read, Reads, Segment, Tree
+    from ramet.engine.writer import Writer
+    from ramet.errors import (
+        Cancelled,
+        CheckpointError,
+        EngineFault,
+        InvalidRequest,
+        NotSupported,
+        Overloaded,
+        Problem,
+        RametError,
+        RequestError,
+        RequestTooLong,
+        UnknownModel,
+    )
+    from ramet.generation import Generation, GenerationRequest, Piece, Position
+    from ramet.request import (
+        Choice,
+        ChoiceAnswer,
+        Decision,
+        DecisionRequest,
+        Joint,
+        JointCanvas,
+        Noul,
+        NoulAnswer,
+        Outcomes,
+        Score,
+        ScoreAnswer,
+        Timing,
+        Usage,
+    )
+    from ramet.text.conversation import Conversation
+    from ramet.tree import WHOLE, Limits, Read, Reads, Segment, Step, Stepped, Tree
 
-_HOMES = {
-    "Engine": "ramet.engine.engine",
-    "EngineSettings": "ramet.engine.settings",
-    "RametError": "ramet.errors",
-    **dict.fromkeys(("Choice", "Decision", "DecisionRequest", "Noul", "Score"), "ramet.request"),
-    **dict.fromkeys(("WHOLE", "Read", "Reads", "Segment", "Tree"), "ramet.tree"),
-}
+_NAMES = {
+    "ramet.engine.course": ("Course",),
+    "ramet.engine.engine": ("Engine",),
+    "ramet.engine.settings": ("EngineSettings",),
+    "ramet.engine.writer": ("Writer",),
+    "ramet.errors": (
+        "Cancelled", "CheckpointError", "EngineFault", "InvalidRequest", "NotSupported", "Overloaded", "Problem",
+        "RametError", "RequestError", "RequestTooLong", "UnknownModel",
+    ),
+    "ramet.generation": ("Generation", "GenerationRequest", "Piece", "Position"),
+    "ramet.request": (
+        "Choice", "ChoiceAnswer", "Decision", "DecisionRequest", "Joint", "JointCanvas", "Noul", "NoulAnswer",
+        "Outcomes", "Score", "ScoreAnswer", "Timing", "Usage",
+    ),
+    "ramet.text.conversation": ("Conversation",),
+    "ramet.tree": ("WHOLE", "Limits", "Read", "Reads", "Segment", "Step", "Stepped", "Tree"),
+}  # fmt: skip
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
-    "WHOLE", "Choice", "Decision", "DecisionRequest", "Engine", "EngineSettings", "Noul", "RametError", "Read",
-    "Reads", "Score", "Segment", "Tree", "__version__",
+    "WHOLE", "Cancelled", "CheckpointError", "Choice", "ChoiceAnswer", "Conversation", "Course", "Decision",
+    "DecisionRequest", "Engine", "EngineFault", "EngineSettings", "Generation", "GenerationRequest", "InvalidRequest",
+    "Joint", "JointCanvas", "Limits", "NotSupported", "Noul", "NoulAnswer", "Outcomes", "Overloaded", "Piece",
+    "Position", "Problem", "RametError", "Read", "Reads", "RequestError", "RequestTooLong", "Score", "ScoreAnswer",
+    "Segment", "Step", "Stepped", "Timing", "Tree", "UnknownModel", "Usage", "Writer", "__version__",
 ]  # fmt: skip
 
 

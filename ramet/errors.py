@@ -19,11 +19,12 @@ from dataclasses import dataclass
 
 
 class RametError(Exception):
-    """Base of all of them."""
+    """The base of all errors that Ramet raises on purpose."""
 
 
 class RequestError(RametError):
-    """A caller's mistake. `field` is a dotted path into the request, such as ``questions.topic.criteria``."""
+    """A caller's mistake, found before any work. `message` says what is wrong, `field` where: a dotted path into the
+    request, such as ``questions.topic.criteria``, or None. `str()` gives both."""
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(f"{field}: {message}" if field else message)
@@ -33,7 +34,8 @@ class RequestError(RametError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a request: where it is, in words, and as a code for machines."""
+    """One thing wrong with a request: where it is (names and numbers from the outside in), in words, and as a code for
+    machines."""
 
     loc: tuple[str | int, ...]
     message: str
@@ -41,7 +43,8 @@ class Problem:
 
 
 class InvalidRequest(RequestError):
-    """A value is missing, of the wrong shape, or out of range. `problems` lists all that was found, where known."""
+    """A value is missing, of the wrong shape, or out of range, in a request or among settings. `problems` lists all
+    that was found, where there may be several."""
 
     def __init__(self, message: str, *, field: str | None = None, problems: Sequence[Problem] = ()) -> None:
         super().__init__(message, field=field)
@@ -49,19 +52,20 @@ class InvalidRequest(RequestError):
 
 
 class UnknownModel(RequestError):
-    """The named model is not served here."""
+    """The named model is not served here: raised by the server alone, since an engine has one model."""
 
 
 class RequestTooLong(RequestError):
-    """The request has more tokens than fit. Nothing is ever truncated instead."""
+    """The request has more tokens than the model, the pages or a limit take; the message has both numbers. Nothing is
+    ever truncated instead."""
 
 
 class NotSupported(RequestError):
-    """The model that is served does not do this, whatever the request's values."""
+    """The model does not do this, whatever the request's values: text of an engine that decides alone."""
 
 
 class Overloaded(RequestError):
-    """The bounded queue is full."""
+    """The bounded queue (`max_queue`) is full; `retry_after_s` says in how many seconds to try again."""
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
@@ -69,12 +73,15 @@ class Overloaded(RequestError):
 
 
 class Cancelled(RametError):
-    """The request was cancelled before its answer was ready."""
+    """The engine was closed before the answer was ready, or before the request came. Who cancels a future or a task
+    gets its CancelledError."""
 
 
 class CheckpointError(RametError):
-    """A checkpoint cannot be loaded: the message names the file, the tensor or the key, and the remedy."""
+    """A checkpoint cannot be loaded: the message names the file, the tensor or the key, and the remedy. Raised by
+    `Engine.load`."""
 
 
 class EngineFault(RametError):
-    """The engine's own failure; no request caused it and none can mend it."""
+    """The engine's own failure: a round failed, memory is lacking, or the device is lost. No request is wrong. After
+    three rounds in a row the engine keeps it as its `fault` and takes no more."""

@@ -120,4 +120,5 @@ class Generation:
 
     @property
     def tokens(self) -> list[int]:
+        """The reply's ids, the one that ended it included."""
         return [position.token for position in self.positions]

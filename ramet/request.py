@@ -407,6 +407,8 @@ _WHERE_SAMPLED: Any = Field(default=None, exclude_if=lambda value: value is None
 
 
 class NoulAnswer(BaseModel):
+    """To a noul."""
+
     model_config = ConfigDict(allow_inf_nan=False)
 
     type: Literal["noul"] = "noul"
@@ -416,25 +418,29 @@ class NoulAnswer(BaseModel):
 
 
 class ChoiceAnswer(BaseModel):
+    """To a choice."""
+
     model_config = ConfigDict(allow_inf_nan=False)
 
     type: Literal["choice"] = "choice"
-    choice: str
-    confidence: float
-    probabilities: dict[str, float]
-    x_label_mass: float
+    choice: str  # the likeliest option's name
+    confidence: float  # from 0 to 1, by the formula that `x_confidence` names
+    probabilities: dict[str, float]  # of the options, by name; they sum to 1
+    x_label_mass: float  # as a noul's
     x_standard_error: dict[str, float] | None = _WHERE_SAMPLED  # of the probabilities
 
 
 class ScoreAnswer(BaseModel):
+    """To a score."""
+
     model_config = ConfigDict(allow_inf_nan=False)
 
     type: Literal["score"] = "score"
     score: float  # expectation of the level
-    confidence: float
-    legend: dict[str, Text]
-    probabilities: dict[str, float]
-    x_label_mass: float
+    confidence: float  # from 0 to 1, by the formula that `x_confidence` names
+    legend: dict[str, Text]  # the levels' descriptions, by number as text
+    probabilities: dict[str, float]  # of the levels, by number as text; they sum to 1
+    x_label_mass: float  # as a noul's
     x_standard_error: dict[str, float] | None = _WHERE_SAMPLED  # of the probabilities
 
 
@@ -445,8 +451,8 @@ class JointCanvas(BaseModel):
     """A canvas that answers several questions: their names, its rows, and the row from which each is read."""
 
     questions: list[str]
-    width: int
-    slots: list[int]
+    width: int  # in tokens
+    slots: list[int]  # rows of the canvas, counted from 0
 
 
 class Joint(BaseModel):
@@ -456,6 +462,8 @@ class Joint(BaseModel):
 
 
 class Usage(BaseModel):
+    """Tokens of a decision."""
+
     input_tokens: int  # each token of the tree once
     output_tokens: int  # one a question
     x_cached_tokens: int = 0  # of the input tokens, those that were not computed again
@@ -464,24 +472,25 @@ class Usage(BaseModel):
 
 
 class Timing(BaseModel):
-    """Milliseconds: making the tree, waiting for a round, the rounds themselves, all together."""
+    """What a decision took, in milliseconds."""
 
-    plan_ms: float
-    queue_ms: float
-    pass_ms: float
+    plan_ms: float  # making the tree
+    queue_ms: float  # waiting for a round
+    pass_ms: float  # the rounds themselves
     total_ms: float
 
 
 class Decision(BaseModel):
-    """The answers, by the questions' names and in their order."""
+    """The answers, by the questions' names and in their order; `decision[name]` is one of them."""
 
-    model: str
+    model: str  # the model's own name
     answers: dict[str, Answer]
     usage: Usage
     joint: Joint | None = Field(default=None, exclude_if=lambda value: value is None)
     x_timing: Timing | None = None
 
     def __getitem__(self, name: str) -> Answer:
+        """The answer to the question of that name. Raises KeyError."""
         return self.answers[name]
 
 

@@ -29,7 +29,7 @@ _INT32 = np.iinfo(np.int32)
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Logits asked for: one row of a segment, some columns of the vocabulary.
+    """Logits asked for: one row of a segment, some columns (ids) of the vocabulary.
 
     `row` counts from the segment's start, or from its end when negative. `normalize` asks for the
     logsumexp over the whole vocabulary too, so that logits become log-probabilities.
@@ -96,7 +96,9 @@ class Stepped:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of tokens below `parent` (the index of an earlier segment, -1 for a root)."""
+    """A run of token ids below `parent` (the index of an earlier segment, -1 for a root). `block`: which of its own
+    rows a row sees: 1 those up to itself, B those whose position // B is not greater than its own, WHOLE all. `reads`
+    are what is asked of its rows, `step` is a step of denoising."""
 
     tokens: Sequence[int] | IntArray
     parent: int = -1
@@ -156,7 +158,8 @@ class Tree:
 
     @classmethod
     def of(cls, segments: Sequence[Segment]) -> Tree:
-        """Build from segments in any order in which parents come first; results keep the order of the reads given."""
+        """Build from segments in any order in which parents come first; results keep the order of the reads given.
+        Raises InvalidRequest where a segment is empty, lies too deep, or has a read outside its rows."""
         order = _depth_first([s.parent for s in segments])
         place = {old: new for new, old in enumerate(order)}
         chosen = [segments[i] for i in order]
@@ -184,6 +187,7 @@ class Tree:
 
     @property
     def n_tokens(self) -> int:
+        """T, of all segments."""
         return len(self.tokens)
 
     @property
@@ -216,7 +220,7 @@ class Reads:
     stepped: tuple[Stepped, ...] = ()
 
     def logprobs(self, read: int) -> FloatArray:
-        """Log-probabilities over the whole vocabulary of the columns of one read."""
+        """Log-probabilities [columns] over the whole vocabulary of one read that has `normalize`, counted from 0."""
         logprobs: FloatArray = self.columns(read) - self.logsumexp[read]
         return logprobs
 
@@ -226,7 +230,7 @@ class Reads:
         return Reads(self.logits[own[0] : own[-1]], self.logsumexp[first:last], own - own[0])
 
     def columns(self, read: int) -> FloatArray:
-        """Raw logits of the columns of one read."""
+        """Raw logits [columns] of one read, counted from 0."""
         return self.logits[self.offsets[read] : self.offsets[read + 1]]
 
 

@@ -80,7 +80,7 @@ def test_every_block_is_of_a_known_kind() -> None:
 
 
 @pytest.mark.parametrize("model", ["tiny", "smollm2"])
-@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md", "docs/python.md"])
 def test_python(
     monkeypatch: pytest.MonkeyPatch, server: LiveServer, namespace: dict[str, Any], page: str, model: str
 ) -> None:
@@ -140,7 +140,7 @@ def test_javascript(server: LiveServer) -> None:
     assert ran.stdout.strip() in ("damage", "delivery")
 
 
-@pytest.mark.parametrize("page", [*PAGES, "docs/log.md"])
+@pytest.mark.parametrize("page", [*PAGES, "docs/python.md", "docs/log.md"])
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)\s]+)\)", text)

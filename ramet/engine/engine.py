@@ -81,7 +81,9 @@ MAX_FAILURES = 3  # rounds of one job in a row that fail before the engine calls
 class Engine:
     """A model that answers trees of tokens, and questions about a state.
 
-    Made by `Engine.load`; a context manager. Safe to use from any number of threads and tasks.
+    Made by `Engine.load`; a context manager, which closes it. Safe to use from any number of threads and tasks. It has
+    its `name`, its resolved `settings` (EngineSettings), the model's `shape`, and `fault`: the EngineFault after which
+    it takes no more requests, None while it works.
     """
 
     def __init__(
@@ -151,7 +153,9 @@ class Engine:
 
         `name` is what answers and /v1/models call it. `method` overrides the model's readout, "letters" or
         "options". The others are EngineSettings' fields, device="auto", dtype="auto" and so on.
-        Raises CheckpointError, InvalidRequest for a setting that there is not, or out of range.
+
+        Raises CheckpointError where the model's files are missing, damaged, unknown or do not fit the settings, and
+        InvalidRequest for a setting that does not exist or is out of range.
         """
         if not isinstance(source, str | Path):
             raise InvalidRequest(f"is a name or a path, not {source!r}", field="source")
@@ -197,9 +201,12 @@ class Engine:
         questions: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Decision:
-        """Answer typed questions about a state. Give a DecisionRequest, or its fields (`x_` may be left off).
+        """Answer typed questions about a state: a probability for every option. Give a DecisionRequest, or its fields
+        as keywords, of which `x_` may be left off. Waits for the answer.
 
-        Raises InvalidRequest, RequestTooLong, Overloaded, Cancelled or EngineFault.
+        Raises InvalidRequest for what is wrong with the request, and RequestTooLong for more tokens than fit, both
+        before any work; Overloaded where max_queue requests wait; Cancelled where the engine is closed; EngineFault
+        where its round failed.
         """
         started = time.perf_counter()
         asked = _request(request, state, questions, options)
@@ -216,7 +223,7 @@ class Engine:
         questions: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Decision:
-        """As `decide`; cancelling the awaiting task cancels the work."""
+        """As `decide`, for tasks; cancelling the awaiting task cancels the work."""
         started = time.perf_counter()
         asked = _request(request, state, questions, options)
         self._check_open()
@@ -247,19 +254,21 @@ class Engine:
             return self.decider.plan(asked, max_tokens=self.settings.max_request_tokens)
 
     def submit(self, tree: Tree, *, n_keep: int = 0, mark: int | None = None, salt: str = "") -> Future[Reads]:
-        """Run a tree of token ids; the future gives its reads, and may be cancelled.
+        """Run a tree of token ids; the future gives its reads or raises as `decide` does, and may be cancelled.
 
         `n_keep` leading rows of the tree's first root are kept, so that a later tree that starts alike, with the same
-        `salt`, does not compute them again. A model with recurrent layers continues at checkpoints alone: kept
-        every so many rows, and shortly before row `mark`, from where on a later tree is likely to differ.
-        Raises InvalidRequest, RequestTooLong, Overloaded, Cancelled or EngineFault; the future, the last two.
+        `salt`, does not compute them again. A model with recurrent layers continues at checkpoints alone: kept every
+        so many rows, and shortly before row `mark` (None: n_keep), from where on a later tree is likely to differ.
+
+        Raises, before any work, InvalidRequest for ids out of range, RequestTooLong, Overloaded, Cancelled and
+        EngineFault; the future raises the last two.
         """
         _check_kinds(tree=(tree, Tree), n_keep=(n_keep, int), mark=(n_keep if mark is None else mark, int),
                      salt=(salt, str))  # fmt: skip
         return self._enqueue(tree, n_keep, n_keep if mark is None else mark, salt).future
 
     async def submit_async(self, tree: Tree, *, n_keep: int = 0, mark: int | None = None, salt: str = "") -> Reads:
-        """As `submit`; cancelling the awaiting task cancels the work."""
+        """As `submit`, for tasks; cancelling the awaiting task cancels the work."""
         return await asyncio.wrap_future(self.submit(tree, n_keep=n_keep, mark=mark, salt=salt))
 
     def follow(self, course: Course, *, salt: str = "") -> Future[int]:
@@ -334,7 +343,7 @@ class Engine:
 
     @property
     def writer(self) -> Writer:
-        """What writes text. Raises NotSupported where the model decides alone."""
+        """What writes text. Raises NotSupported where the engine was made to answer decisions alone."""
         if self._writer is None:
             raise NotSupported(f"{self.name} was made to answer decisions alone")
         return self._writer
@@ -345,7 +354,8 @@ class Engine:
         return self._runner.model
 
     def stats(self) -> dict[str, float]:
-        """Counters since the start, and gauges: the queue and the cache."""
+        """Counters since the start (their names end in `_total`), and gauges: requests that are open, running replies,
+        pages, bytes that are kept. docs/http-api.md lists them, as `ramet_engine_NAME`."""
         return {
             **{f"{name}_total": float(n) for name, n in self._counts.items()},
             "open_requests": float(self._n_open),
@@ -359,7 +369,7 @@ class Engine:
         return own | (self.replies.histograms() if self.replies is not None else {})
 
     def describe(self) -> dict[str, str]:
-        """What was resolved: model, device, dtype, limits, and why each op runs as it does."""
+        """What was resolved, by name: model, device, dtype, limits, and why each op runs as it does."""
         s = self.settings
         return {
             "model": self.name,
@@ -386,7 +396,8 @@ class Engine:
         return "whole blocks (mode)" if s.mode == "block" else s.chunk_tiers or s.chunk_size
 
     def close(self) -> None:
-        """Cancel what is open and end the engine's thread."""
+        """Cancel what is open and end the engine's thread; with a disk cache, write what is not on disk yet. Once more
+        does nothing."""
         if not self._closed:
             with self._lock:
                 self._closed = True

@@ -39,7 +39,8 @@ OnPiece = Callable[[Piece], None]
 
 
 class Writer(ABC):
-    """How an engine writes. What differs is what a reply's work is."""
+    """How an engine writes: `Engine.writer`. Its `conversation` makes prompts, and `max_length` is what a prompt and
+    its reply may have together, in tokens. Safe to use from any number of threads and tasks."""
 
     def __init__(self, conversation: Conversation, max_length: int) -> None:
         """conversation: how messages become prompts. max_length: positions of a prompt with its reply."""
@@ -48,7 +49,7 @@ class Writer(ABC):
     @property
     @abstractmethod
     def kind(self) -> Kind:
-        """How it writes."""
+        """How the model writes: in canvases of noise, in blocks of masks, or token by token."""
 
     @property
     @abstractmethod
@@ -56,18 +57,22 @@ class Writer(ABC):
         """How many ids the model has."""
 
     def generate(self, request: GenerationRequest) -> Generation:
-        """The whole reply."""
+        """Write a whole reply, and wait for it.
+
+        Raises, before any work, InvalidRequest for what is out of range or is not of this kind of model, RequestTooLong
+        where the prompt and its reply do not fit, Overloaded; Cancelled and EngineFault as `Engine.decide` does.
+        """
         work, finished = self._whole(request)
         return finished(work.result())
 
     async def generate_async(self, request: GenerationRequest) -> Generation:
-        """As `generate`; cancelling the awaiting task cancels the work."""
+        """As `generate`, for tasks; cancelling the awaiting task cancels the work."""
         work, finished = self._whole(request)
         return finished(await asyncio.wrap_future(work))
 
     async def stream(self, request: GenerationRequest) -> AsyncGenerator[Piece, None]:
-        """Each piece as soon as it is known. Raises before the first what can be known before any work; closing the
-        iterator cancels the work."""
+        """Each piece as soon as it is known; the last one has a `finish`. Raises as `generate` does, before the first
+        piece what can be known before any work. Closing the iterator cancels the work."""
         loop, arrived = asyncio.get_running_loop(), Inbox()
 
         def end(_: Future[int]) -> None:
