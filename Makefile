@@ -4,6 +4,7 @@
 # make lint    ruff and mypy
 # make bench   BENCH="--json figures.json" passes options on
 # make docs    write docs/cli.md, docs/settings.md and docs/python.md again
+# make examples  run the documents' examples of SmolLM2 and write what they print into the documents
 # make lock    resolve the lock again (needs the package index; make lock UPGRADE=--upgrade for newer releases)
 #
 # TORCH_INDEX  an index with torch's CPU build, for Linux, where PyPI's build brings 3 GB of CUDA with it:
@@ -12,7 +13,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench docs lock clean
+.PHONY: help setup demo test lint format bench docs examples lock clean
 
 VENV ?= .venv
 # 3.11 first: the lock is made and tested with it, and a private index may hold torch for it alone.
@@ -53,8 +54,8 @@ $(READY): $(LOCK) pyproject.toml
 	@touch $@
 
 demo: $(READY)
-	@$(VENV)/bin/ramet decide examples/ticket.json
-	@echo; $(VENV)/bin/ramet decide -m $(SPRIG) examples/ticket.json
+	@$(VENV)/bin/ramet decide --dtype float32 examples/ticket.json
+	@echo; $(VENV)/bin/ramet decide --dtype float32 -m $(SPRIG) examples/ticket.json
 	@for prompt in $(PROMPTS); do echo; echo "> $$prompt"; $(VENV)/bin/ramet generate -m $(SPRIG) "$$prompt"; done
 
 test: $(READY) $(VENV)/.gemma3
@@ -79,6 +80,9 @@ bench: $(READY)
 
 docs: $(READY)
 	$(VENV)/bin/python docs/generate.py
+
+examples: $(READY)
+	$(VENV)/bin/python -m pytest -q tests/test_docs_examples.py -k "smollm2 or demo or json" --write-examples
 
 # pip-tools has an environment of its own. The sed takes off the build's local mark (+cpu), so that the pin fits every
 # build of torch's release; hashes are left out for the same reason: they would tie the lock to one index's file.

@@ -101,6 +101,7 @@ def cli_engine(monkeypatch: pytest.MonkeyPatch) -> CliEngine:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--without-torch", action="store_true", help="run the first tier alone, with torch out of reach")
+    parser.addoption("--write-examples", action="store_true", help="write what examples print into the documents")
     parser.addoption("--all-kernels", action="store_true", help="run all cases of kernels that are interpreted here")
 
 

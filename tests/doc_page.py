@@ -1,4 +1,4 @@
-"""The pages of the documentation as sections and fenced blocks."""
+"""The pages of the documentation as sections and fenced blocks, and what is printed beside what they show."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from import_graph import ROOT
 
 _NOT_RUN = re.compile(r"<!-- not run: (.+) -->")
 _ANSWERS = ("json", "text")
+_NUMBER = re.compile(r"\d+\.\d*(?:e-?\d+)?")
+SIGNIFICANT = 0.01  # of a number as large: what three digits show
 
 
 @dataclass(frozen=True)
@@ -84,3 +86,38 @@ def examples(page: str, language: str) -> list[tuple[Section, Block, Block | Non
     """The examples in a language that are to be run."""
     found = [(s, block, answer) for s in sections(page) for block, answer in s.examples()]
     return [(s, block, answer) for s, block, answer in found if block.language == language and not block.not_run]
+
+
+def assert_alike(printed: str, shown: Block) -> None:
+    """The same words, and the same numbers: where they have a decimal point to one unit of the last digit that either
+    shows. Examples run in float32, whose sums in another processor's order differ a thousand times less; but a digit
+    may turn over."""
+    assert _NUMBER.sub("N", printed).split() == _NUMBER.sub("N", shown.text).split(), shown.place
+    for ours, theirs in zip(_NUMBER.findall(printed), _NUMBER.findall(shown.text), strict=True):
+        n_digits = max(len(text.partition(".")[2]) for text in (ours, theirs))
+        assert abs(float(ours) - float(theirs)) < 1.01 * 10**-n_digits, f"{shown.place}: {theirs} is {ours} (`make examples`)"
+
+
+def assert_numbers_alike(numbers: list[float], shown: Block) -> None:
+    """Of JSON, whose first numbers with a decimal point are these to SIGNIFICANT."""
+    told = [float(text) for text in _NUMBER.findall(shown.text)][: len(numbers)]
+    for ours, theirs in zip(numbers, told, strict=True):
+        assert abs(ours - theirs) < SIGNIFICANT * abs(ours), f"{shown.place}: {theirs} is {ours:.3g} (`make examples`)"
+
+
+def write(printed: str, shown: Block) -> None:
+    """Into the page, in place of what it shows."""
+    path = ROOT / shown.place.partition(":")[0]
+    fenced = "```{}\n{}\n```"
+    old = fenced.format(shown.language, shown.text)
+    new = fenced.format(shown.language, "\n".join(line.rstrip() for line in printed.strip("\n").splitlines()))
+    text = path.read_text(encoding="utf-8")
+    assert old == new or text.count(old) == 1, shown.place
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def write_numbers(numbers: list[float], n_tokens: list[int], shown: Block) -> None:
+    """In place of the first ones with a decimal point, to three digits, and of the tokens of inputs."""
+    floats, counts = (f"{number:.3g}" for number in numbers), map(str, n_tokens)
+    text = _NUMBER.sub(lambda match: next(floats, match[0]), shown.text)
+    write(re.sub(r'(?<="input_tokens": )\d+', lambda match: next(counts, match[0]), text), shown)

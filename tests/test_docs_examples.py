@@ -1,8 +1,13 @@
-"""The examples of the documentation run, and print what the pages say that they print."""
+"""The examples of the documentation run, and print what the pages say that they print.
+
+Those of SmolLM2 run in float32, so that they print the same on every processor. Where they are meant to print something
+else than before, `make examples` (pytest --write-examples) writes it into the pages.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -19,7 +24,17 @@ import tiny
 import torch
 from click.testing import CliRunner
 from conftest import Serve
-from doc_page import Block, Section, examples, section, sections
+from doc_page import (
+    Block,
+    Section,
+    assert_alike,
+    assert_numbers_alike,
+    examples,
+    section,
+    sections,
+    write,
+    write_numbers,
+)
 from import_graph import ROOT, TESTS
 from live_server import LiveServer
 from pydantic import SecretStr
@@ -27,15 +42,16 @@ from stub_engine import StubEngine
 from tiny_engine import tiny_engine
 
 from ramet import cli
+from ramet.engine.engine import Engine
 from ramet.engine.settings import EngineSettings
 from ramet.errors import CheckpointError
+from ramet.request import DecisionRequest
 from ramet.server.settings import ServerSettings
 from ramet.weights.locate import Location, locate
 
 PAGES = ("docs/quickstart.md", "docs/http-api.md")
 ADDRESS = "http://127.0.0.1:8000"
 LANGUAGES = {"python", "sh", "js", "json", "text"}
-PROBABILITY_ATOL = 0.05  # bfloat16 beside float32, and processors beside one another
 BARS = re.compile("[█▉▊▋▌▍▎▏]")
 
 # `ramet` as the shell's examples find it: the command itself, with an engine that answers without a model.
@@ -82,7 +98,12 @@ def test_every_block_is_of_a_known_kind() -> None:
 @pytest.mark.parametrize("model", ["tiny", "smollm2"])
 @pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md", "docs/python.md"])
 def test_python(
-    monkeypatch: pytest.MonkeyPatch, server: LiveServer, namespace: dict[str, Any], page: str, model: str
+    monkeypatch: pytest.MonkeyPatch,
+    server: LiveServer,
+    namespace: dict[str, Any],
+    page: str,
+    model: str,
+    request: pytest.FixtureRequest,
 ) -> None:
     """With a tiny model in every checkpoint's place; and, for what is printed, with SmolLM2 in its own."""
     if model == "smollm2":
@@ -93,18 +114,41 @@ def test_python(
     for _, block, answer in found:
         printed = _run_python(block, server, namespace)
         if answer and model == "smollm2":
-            assert_alike(printed, answer.text, block)
+            (write if request.config.getoption("--write-examples") else assert_alike)(printed, answer)
 
 
-def test_the_demo() -> None:
+def test_the_demo(request: pytest.FixtureRequest) -> None:
     """What `make demo` runs, beside the answer that the page shows; the last line has times."""
     _need_smollm2()
     answer = next(b for b in section("docs/quickstart.md", "A first answer").blocks if b.language == "text")
-    assert "ramet decide examples/ticket.json" in (ROOT / "Makefile").read_text(encoding="utf-8")
-    result = CliRunner().invoke(cli.main, ["decide", str(ROOT / "examples" / "ticket.json")], catch_exceptions=False)
+    assert "ramet decide --dtype float32 examples/ticket.json" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    arguments = ["decide", "--dtype", "float32", str(ROOT / "examples" / "ticket.json")]
+    result = CliRunner().invoke(cli.main, arguments, catch_exceptions=False)
+    if request.config.getoption("--write-examples"):
+        write(result.stdout, answer)
+        return
     shown, printed = (BARS.sub("", text).strip().splitlines() for text in (answer.text, result.stdout))
-    assert_alike("\n".join(printed[:-1]), "\n".join(shown[:-1]), answer)
+    assert_alike("\n".join(printed[:-1]), dataclasses.replace(answer, text="\n".join(shown[:-1])))
     assert shown[-1].split()[:3] == printed[-1].split()[:3]  # the model and the tokens
+
+
+def test_answers_in_json(request: pytest.FixtureRequest) -> None:
+    """Those that pages show behind the requests of a shell's example, which the other tests send to a stub."""
+    _need_smollm2()
+    found = [(block, answer) for page in PAGES for _, block, answer in examples(page, "sh") if answer]
+    found = [(block, answer) for block, answer in found if '"answers"' in answer.text]
+    assert len(found) >= 3
+    with Engine.load("smollm2", dtype="float32") as engine:
+        for block, answer in found:
+            pairs = zip(_requests(block.text), _values(answer.text), strict=True)
+            told = [(engine.decide(DecisionRequest.parse(body)), shown) for body, shown in pairs if "answers" in shown]
+            numbers = _floats([decision.model_dump(mode="json")["answers"] for decision, _ in told])
+            n_tokens = [decision.usage.input_tokens for decision, _ in told]
+            if request.config.getoption("--write-examples"):
+                write_numbers(numbers, n_tokens, answer)
+            else:
+                assert_numbers_alike(numbers, answer)
+                assert n_tokens == [shown["usage"]["input_tokens"] for _, shown in told], answer.place
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -167,14 +211,6 @@ def test_the_engines_limits_and_metrics_are_told(tmp_path: Path) -> None:
     assert limits["--max-queue"] == str(EngineSettings().max_queue)
 
 
-def assert_alike(printed: str, shown: str, block: Block) -> None:
-    """The same words, and numbers that are close where they have a decimal point."""
-    numbers = re.compile(r"\d+\.\d*")
-    assert numbers.sub("N", printed).split() == numbers.sub("N", shown).split(), block.place
-    ours, theirs = (list(map(float, numbers.findall(text))) for text in (printed, shown))
-    assert ours == pytest.approx(theirs, abs=PROBABILITY_ATOL), block.place
-
-
 def _need_smollm2() -> None:
     try:
         locate("smollm2")
@@ -212,6 +248,19 @@ def _shell(directory: Path) -> dict[str, str]:
     (directory / "examples").symlink_to(ROOT / "examples")
     path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
     return os.environ | {"PATH": path, "no_proxy": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+
+
+def _requests(script: str) -> list[Any]:
+    """The JSON objects of a script: what curl sends, and the lines of a file."""
+    sent = re.findall(r" -d '(\{.+?\})'", script, re.DOTALL)
+    return [json.loads(text) for text in sent or re.findall(r"^\{.+\}$", script, re.MULTILINE)]
+
+
+def _floats(value: Any) -> list[float]:
+    """All of a JSON value, in its order."""
+    if isinstance(value, dict | list):
+        return [n for inner in (value.values() if isinstance(value, dict) else value) for n in _floats(inner)]
+    return [value] if isinstance(value, float) else []
 
 
 def _values(text: str) -> list[Any]:
