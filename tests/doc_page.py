@@ -95,7 +95,8 @@ def assert_alike(printed: str, shown: Block) -> None:
     assert _NUMBER.sub("N", printed).split() == _NUMBER.sub("N", shown.text).split(), shown.place
     for ours, theirs in zip(_NUMBER.findall(printed), _NUMBER.findall(shown.text), strict=True):
         n_digits = max(len(text.partition(".")[2]) for text in (ours, theirs))
-        assert abs(float(ours) - float(theirs)) < 1.01 * 10**-n_digits, f"{shown.place}: {theirs} is {ours} (`make examples`)"
+        is_close = abs(float(ours) - float(theirs)) < 1.01 * 10**-n_digits
+        assert is_close, f"{shown.place}: {theirs} is {ours} (`make examples`)"
 
 
 def assert_numbers_alike(numbers: list[float], shown: Block) -> None:
