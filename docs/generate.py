@@ -1,4 +1,4 @@
-"""Writes the pages that come from the commands, the settings and the docstrings. `make docs` runs it; a test compares."""
+"""Writes the pages made of the commands, the settings and the docstrings. `make docs` runs it; a test compares."""
 
 from __future__ import annotations
 
