@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, SupportsIndex
+from typing import Literal
 
 from ramet.errors import InvalidRequest
 
@@ -61,8 +61,6 @@ class GenerationRequest:
 
     def __post_init__(self) -> None:
         """Raise InvalidRequest for values of another kind, which nothing is made of."""
-        if not all(issubclass(kind, SupportsIndex) and kind is not bool for kind in set(map(type, self.prompt))):
-            raise InvalidRequest("ids are whole numbers", field="prompt")
         if self.max_tokens is not None and not isinstance(self.max_tokens, int):
             raise InvalidRequest(f"is a whole number, not {self.max_tokens!r}", field="max_tokens")
         if not isinstance(self.cache_salt, str):
