@@ -244,6 +244,18 @@ def test_an_engine_whose_rounds_keep_failing_is_broken_and_hangs_nobody(engine: 
         engine.submit(tree())
 
 
+def test_whoever_is_told_of_the_fault_that_breaks_an_engine_finds_it_broken(engine: Engine) -> None:
+    """A run of rows asks the engine whether the others would fail too."""
+    poison(engine, 7, torch.AcceleratorError("CUDA error: an illegal memory access was encountered"))
+    found: list[EngineFault | None] = []
+    future = engine.submit(Tree.of([Segment([7], reads=[Read([1])])]))
+    future.add_done_callback(lambda _: found.append(engine.fault))
+    with pytest.raises(EngineFault):
+        future.result(30)
+    assert found == [engine.fault]
+    assert found[0] is not None
+
+
 def test_a_request_for_which_memory_is_lacking_fails_alone(engine: Engine) -> None:
     poison(engine, 7, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB"))
     bad = Tree.of([Segment([7, 8], reads=[Read([1])])])

@@ -146,6 +146,18 @@ def test_others_of_its_round_are_answered_as_ever(own_rows: LiveServer) -> None:
     assert health(own_rows)[0] == 200
 
 
+def test_whoever_is_told_finds_the_engine_broken() -> None:
+    with tiny_engine("llama") as engine:
+        nan_in_a_norm(engine)
+        found: list[EngineFault | None] = []
+        future = engine.submit(Tree.of([Segment([5], reads=[Read([1])])]))
+        future.add_done_callback(lambda _: found.append(engine.fault))
+        with pytest.raises(EngineFault):
+            future.result(60)
+        assert found == [engine.fault]
+        assert found[0] is not None
+
+
 def test_trees_of_one_round(own_rows: LiveServer) -> None:
     """Reads of several jobs in one round, the bad one among them, on the engine itself."""
     engine = own_rows.engine

@@ -637,6 +637,7 @@ class Engine:
             _keep(self._runner, self._cache, error, *jobs)
             fault = EngineFault(f"the device failed, and the engine must be started anew: {error}")
             fault.__cause__ = error
+            self.fault = fault  # before anybody is told of it
             for job in batch.jobs:
                 _settle(job, fault)
             self._break(fault)  # replies are among those that wait
@@ -650,13 +651,16 @@ class Engine:
             return
         is_broken = isinstance(error, NotFinite) and not self._runner.is_sound()
         fault = _not_finite(self.name) if is_broken else _fault(batch.n_tokens, error)
+        # Smaller requests may well fit, and others have other numbers.
+        self._n_failures += not isinstance(error, torch.OutOfMemoryError | NotFinite)
+        is_broken |= self._n_failures >= MAX_FAILURES
+        if is_broken:
+            self.fault = fault  # before anybody is told of it
         _settle(jobs[0], fault)
         if isinstance(jobs[0], Reply):
             assert self.replies is not None
             self.replies.drop([jobs[0]])
-        # Smaller requests may well fit, and others have other numbers.
-        self._n_failures += not isinstance(error, torch.OutOfMemoryError | NotFinite)
-        if is_broken or self._n_failures >= MAX_FAILURES:
+        if is_broken:
             self._break(fault)
 
     def _break(self, fault: EngineFault) -> None:
