@@ -18,7 +18,7 @@ HELP: Mapping[str, str] = {
     "tokens_total": "rows of rounds",
     "requests_total": "trees answered, and replies of models without canvases",
     "cancelled_total": "trees and replies whose caller went away, or had enough, since a stop was written",
-    "failed_rounds_total": "rounds that raised",
+    "failed_rounds_total": "rounds that raised, or whose logits are not finite",
     "canvas_reads_total": "requests to diffusion models whose first canvas was read, replies among them",
     "two_step_reads_total": "canvas reads whose canvas was read in a later round than its prompt",
     "read_fallbacks_total": "canvas reads for which there was no room in one round",
