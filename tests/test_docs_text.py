@@ -133,6 +133,7 @@ def test_statuses_are_told() -> None:
 def test_options_are_told() -> None:
     told = {row[0].split(", ")[0]: row[1].split(", ") for row in section(PAGE, "Serving").rows}
     expected = {f"--{theirs.replace('_', '-')}": [f"--{ours.replace('_', '-')}"] for theirs, ours in SAME.items()}
+    expected["--served-model-name"] = ["--name", "and --alias for a second and further ones"]
     expected["--diffusion-config"] = [f"--{name.replace('_', '-')}" for name in DIFFUSION]
     assert told == expected
     assert f"{ServerSettings().max_logprobs} by default" in section(PAGE, "Log-probabilities").prose

@@ -343,7 +343,7 @@ def test_bodies_that_are_no_request(server: LiveServer, text: StubWriter, path: 
 @pytest.mark.parametrize(
     ("fields", "status", "param", "code"),
     [
-        ({"temperature": 0}, 400, "temperature", "unsupported_parameter"),
+        ({"temperature": 0.5}, 400, "temperature", "unsupported_parameter"),
         ({"nonsense": 0}, 400, "nonsense", "unknown_parameter"),
         ({"max_tokens": -1, "seed": "x"}, 400, "max_tokens", "greater_than_equal"),
         ({"vllm_xargs": {"diffusion_pinned": 3}}, 400, "vllm_xargs.diffusion_pinned", "list_type"),
