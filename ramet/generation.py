@@ -26,7 +26,8 @@ class GenerationRequest:
     canvases, which have a schedule, 0 or 1 alone), cut to the
     top_k likeliest (0: to none), then to the likeliest whose probabilities make up top_p. Of those that fill in masks,
     None is the server's own: the confidence above which what was drawn is kept, or the nats that are, by
-    `unmasking_strategy`; the steps of a block; the rows of a chunk at most.
+    `unmasking_strategy`; the steps of a block; the rows of a chunk at most. One with a seed has a size of chunks that
+    does not go by the load, so that it repeats in any company.
 
     Of models with canvases: a structured read says what its one canvas begins from, `seed_canvas` [canvas_length]
     instead of noise, of which `pinned` are the places that stay; `read_only`: its likeliest ids are the reply, whatever
@@ -83,6 +84,7 @@ class Piece:
     without a gap, none at the least. It took n_steps passes, of n_rows of the reply's rows where there are no canvases.
 
     `finish`: None where more follows. n_cached of the prompt's tokens were not computed again: told by the engine.
+    chunk_size: rows of a chunk at most, of a reply whose chunks have one size alone and at any load.
     """
 
     positions: tuple[Position, ...]
@@ -91,11 +93,13 @@ class Piece:
     n_cached: int = 0
     n_rows: int = 0
     n_canvases: int = 1
+    chunk_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A whole reply: its positions, and what it took. n_cached of the n_prompt tokens were not computed again."""
+    """A whole reply: its positions, and what it took. n_cached of the n_prompt tokens were not computed again.
+    chunk_size: see Piece."""
 
     positions: tuple[Position, ...]
     finish: Finish
@@ -104,6 +108,7 @@ class Generation:
     n_steps: int
     n_canvases: int
     n_rows: int = 0
+    chunk_size: int | None = None
 
     @classmethod
     def of(cls, pieces: Sequence[Piece], *, n_prompt: int, n_cached: int) -> Generation:
@@ -114,7 +119,7 @@ class Generation:
         n_steps, n_canvases, n_rows = (
             sum(getattr(piece, name) for piece in pieces) for name in ("n_steps", "n_canvases", "n_rows")
         )
-        return cls(positions, finish, n_prompt, n_cached, n_steps, n_canvases, n_rows)
+        return cls(positions, finish, n_prompt, n_cached, n_steps, n_canvases, n_rows, pieces[-1].chunk_size)
 
     @property
     def tokens(self) -> list[int]:

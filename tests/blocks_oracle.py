@@ -48,9 +48,9 @@ class Blocks:
     """The live blocks of one reply: one, or two where rows of a block run beside those of the next.
 
     The prompt's whole blocks [0, n_prefix) are to be in pages before the first step: their rows see each other as a
-    segment's with this block do. A token of `eos` ends the reply and is its last; behind it, or behind `max_tokens`,
-    nothing is run any more. With the mode "block" each step runs a block whole and keeps nothing of it, until all of
-    it is known and one more keeps it: the way of other engines, and what chunks are compared with.
+    segment's with this block do. A token of `eos` ends the reply and is its last; chunks have nothing behind it. Behind
+    `max_tokens` the block is run to its end. With the mode "block" each step runs a block whole and keeps nothing of
+    it, until all of it is known and one more keeps it: the way of other engines, and what chunks are compared with.
     """
 
     def __init__(
@@ -72,10 +72,11 @@ class Blocks:
         self._block, self._mask, self._mode, self._eos = block, mask, mode, frozenset(eos)
         self._n_prompt = self._told = len(prompt)  # up to _told, what was accepted has been returned
         self._end = len(prompt) + max_tokens  # behind the last position that the reply may have
+        self._until = 1 << 30  # behind a token of eos
         self._start = self.n_prefix  # of the first live block
         self._tokens: list[int] = prompt[self.n_prefix :].tolist()  # of the live blocks
         self._pending = list(range(self.n_prefix, len(prompt)))  # positions, ascending
-        self._masked = list[int]()  # positions, ascending; with chunks none behind the end
+        self._masked = list[int]()  # positions, ascending
         self._steps = list[int]()  # that each live block has taken part in
         self._open()
 
@@ -91,18 +92,30 @@ class Blocks:
         pending, masked = self._reached(ahead)
         return len(pending) + len(masked) + self._n_next(ahead)
 
+    def n_whole(self) -> int:
+        """Rows of a step of whole blocks."""
+        if self._mode == "block":
+            return self._block
+        return len(self._pending) + len(self._masked) + self._n_next(ahead=False)
+
     def chunk(self, size: int, *, ahead: bool = False) -> Chunk:
         """The step that is due: the pending rows, then the leftmost masked ones, `size` in all.
 
         The end of the prompt comes on top, in the first step: it is the prompt's, which is run in one go. With `ahead`,
-        which is for the largest chunks, masked rows of the next block fill up what is left.
+        which is for the largest chunks, masked rows of the next block fill up what is left. A size above the block is
+        of whole blocks: all rows, and nothing is kept of a block that is not decided.
         """
         assert self.finish is None
-        assert 2 <= size <= self._block
+        assert size >= 2
         assert not ahead or size == self._block
         if self._n_next(ahead):
             self._open()
-        rows, n_kept = self._whole() if self._mode == "block" else self._rows(size, ahead)
+        if self._mode == "block":
+            rows, n_kept = self._whole()
+        elif size > self._block:
+            rows, n_kept = self._all()
+        else:
+            rows, n_kept = self._rows(size, ahead)
         masked = set(self._masked)
         return Chunk(
             tokens=np.array([self._tokens[at - self._start] for at in rows], np.int32),
@@ -153,8 +166,6 @@ class Blocks:
         masked = set(self._masked)
         until = self._start + len(self._tokens)
         self._pending = [at for at in range(self._start, until) if at not in masked]
-        if self._mode == "chunk":
-            del self._pending[bisect_left(self._pending, self._end) :]
         self.n_context = self._start
 
     @property
@@ -166,13 +177,14 @@ class Blocks:
         """Rows of the block to be opened: the next one, beside what is pending of a block that is decided, or ahead."""
         begin = self._start + self._block
         wanted = self._mode == "chunk" and len(self._steps) == 1 and (ahead or self._is_decided)
-        return max(min(self._end - begin, self._block), 0) if wanted else 0
+        return self._block if wanted and self._end > begin else 0
 
     def _reached(self, ahead: bool) -> tuple[list[int], list[int]]:
         """Pending and masked positions that may be run: of all live blocks, or of the one that is not decided."""
-        if ahead or self._is_decided or len(self._steps) == 1:
-            return self._pending, self._masked
-        pending, masked = (bisect_left(each, self._start + self._block) for each in (self._pending, self._masked))
+        until = self._until
+        if not (ahead or self._is_decided or len(self._steps) == 1):
+            until = min(until, self._start + self._block)
+        pending, masked = (bisect_left(each, until) for each in (self._pending, self._masked))
         return self._pending[:pending], self._masked[:masked]
 
     def _rows(self, size: int, ahead: bool) -> tuple[list[int], int]:
@@ -185,6 +197,13 @@ class Blocks:
         n = size + bisect_left(pending, self._n_prompt)
         return rows[:n], min(split, n)
 
+    def _all(self) -> tuple[list[int], int]:
+        """All positions: the first block's known ones, which are kept where all of it is known, and so on."""
+        behind = self._start + self._block
+        split, masked = bisect_left(self._pending, behind), bisect_left(self._masked, behind)
+        first, second = self._pending[:split] + self._masked[:masked], self._pending[split:] + self._masked[masked:]
+        return first + second, split if self._is_decided else 0
+
     def _whole(self) -> tuple[list[int], int]:
         """A block's positions, and that all are kept where all are known."""
         return list(range(self._start, self._start + self._block)), self._block if self._is_decided else 0
@@ -196,11 +215,8 @@ class Blocks:
             self._tokens[at - self._start] = token
             self._masked.remove(at)
             if token in self._eos:
-                self._end = min(self._end, at + 1)
+                self._end, self._until = min(self._end, at + 1), min(self._until, at + 1)
         self._pending = sorted(self._pending + positions)
-        if self._mode == "chunk":
-            for each in (self._pending, self._masked):
-                del each[bisect_left(each, self._end) :]
 
     def _tell(self) -> list[int]:
         """What has become known without a gap, and whether that was all."""
@@ -216,7 +232,7 @@ class Blocks:
         """One more live block, masked behind what is known of it."""
         end = self._start + (len(self._steps) + 1) * self._block
         begin = self._start + len(self._tokens)
-        self._masked += range(begin, end if self._mode == "block" else min(end, self._end))
+        self._masked += range(begin, end)
         self._tokens += [self._mask] * (end - begin)
         self._steps.append(0)
 

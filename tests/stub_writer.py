@@ -43,6 +43,7 @@ class StubWriter:
     n_rows: int = 12
     n_steps: int = 3
     n_cached: int = 2
+    chunk_size: int | None = None
     delay_s: float = 0.0
     failure: Exception | None = None
     fails_at: int = 0
@@ -94,7 +95,7 @@ class StubWriter:
     def _piece(self, positions: tuple[Position, ...]) -> Piece:
         canvas = self.kind == "canvas"
         n_rows = 0 if canvas else self.n_rows
-        return Piece(positions, self.n_steps, None, self.n_cached, n_rows, n_canvases=int(canvas))
+        return Piece(positions, self.n_steps, None, self.n_cached, n_rows, int(canvas), self.chunk_size)
 
 
 def told(token: int, request: GenerationRequest, kind: Kind = "canvas") -> Position:

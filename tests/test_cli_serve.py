@@ -19,6 +19,8 @@ from ramet.errors import CheckpointError
 from ramet.server import Listener, ServerSettings, Signals
 from ramet.server.signals import HANDLED
 
+BY_LOAD = {"chunk_size": "auto"}  # what serving alone has by default
+
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ServerSettings]]:
@@ -48,7 +50,7 @@ def test_defaults_are_the_settings_own(cli_engine: CliEngine, served: list[Any])
     result = serve()
     assert (result.exit_code, result.stdout) == (0, "")
     assert served == [(cli_engine, ServerSettings())]
-    assert (cli_engine.source, cli_engine.options, cli_engine.closed) == ("smollm2", {}, True)
+    assert (cli_engine.source, cli_engine.options, cli_engine.closed) == ("smollm2", BY_LOAD, True)
     assert "serving stub, jev-latest at http://127.0.0.1:8000" in result.stderr
     assert any(line.split() == ["device", "none"] for line in result.stderr.splitlines())
     assert "no --api-key" not in result.stderr
@@ -74,7 +76,7 @@ def test_options(cli_engine: CliEngine, served: list[Any]) -> None:
     }
     assert [key.get_secret_value() for key in settings.api_key] == ["k"]
     assert cli_engine.source == "dir"
-    assert cli_engine.options == {"name": "big", "method": "letters", "ops": {"norm": "cpu"}}
+    assert cli_engine.options == BY_LOAD | {"name": "big", "method": "letters", "ops": {"norm": "cpu"}}
 
 
 PAPER = (
@@ -84,11 +86,17 @@ PAPER = (
 )  # fmt: skip
 
 
+def test_a_size_of_chunks_that_is_given(cli_engine: CliEngine, served: list[Any]) -> None:
+    for size in ("block", "8"):
+        assert serve("--chunk-size", size).exit_code == 0
+        assert cli_engine.options == {"chunk_size": size}
+
+
 def test_a_serve_line_of_vllm(cli_engine: CliEngine, served: list[Any]) -> None:
     result = serve("google/diffusiongemma-26B-A4B-it", *PAPER)
     assert result.exit_code == 0, result.stderr
     assert cli_engine.source == "google/diffusiongemma-26B-A4B-it"
-    assert cli_engine.options == {
+    assert cli_engine.options == BY_LOAD | {
         "dtype": "bfloat16", "max_model_len": 4096, "max_round_requests": 16, "max_round_tokens": 8192,
         "prefix_caching": True, "canvas_length": 64, "single_pass_reads": True,
     }  # fmt: skip
@@ -125,7 +133,7 @@ def test_two_names_of_one_thing(
 ) -> None:
     for arguments in (theirs, ours, (*theirs, *ours)):
         assert serve(*arguments).exit_code == 0
-        assert cli_engine.options == {setting: value}
+        assert cli_engine.options == BY_LOAD | {setting: value}
     changed = {"3": "4", "8": "9", "99": "98", "0.8": "0.9", "big": "small", "sequential": "entropy_bounded"}
     other = tuple(changed.get(each, each) for each in ours)
     if other == ours:
@@ -197,7 +205,7 @@ def test_a_file_without_keys_is_refused(cli_engine: CliEngine, served: list[Any]
 
 def test_several_served_names(cli_engine: CliEngine, served: list[Any]) -> None:
     assert serve("dir", "--served-model-name", "a", "b", "b", "c", "--port", "0", "--alias", "d").exit_code == 0
-    assert (cli_engine.source, cli_engine.options) == ("dir", {"name": "a"})
+    assert (cli_engine.source, cli_engine.options) == ("dir", BY_LOAD | {"name": "a"})
     assert served[0][1].aliases == {"jev-latest": None, "d": None, "b": None, "c": None}
     result = serve("--name", "x", "--served-model-name", "a", "b")
     assert result.exit_code == 2
@@ -207,7 +215,7 @@ def test_several_served_names(cli_engine: CliEngine, served: list[Any]) -> None:
 @pytest.mark.parametrize(("told", "meant"), [("half", None), ("float16", None), ("float", "float32")])
 def test_dtypes_as_vllm_says_them(cli_engine: CliEngine, served: list[Any], told: str, meant: str | None) -> None:
     result = serve("--dtype", told)
-    assert cli_engine.options == {"dtype": meant or "auto"}
+    assert cli_engine.options == BY_LOAD | {"dtype": meant or "auto"}
     assert f"--dtype {told}: means {meant or 'auto'} here" in result.stderr
 
 
@@ -216,7 +224,7 @@ def test_dtypes_as_vllm_says_them(cli_engine: CliEngine, served: list[Any], told
 )
 def test_lengths_as_vllm_says_them(cli_engine: CliEngine, served: list[Any], told: str, meant: int | None) -> None:
     result = serve("--max-model-len", told)
-    assert cli_engine.options == ({} if meant is None else {"max_model_len": meant})
+    assert cli_engine.options == BY_LOAD | ({} if meant is None else {"max_model_len": meant})
     assert ("--max-model-len auto: " in result.stderr) == (meant is None)
 
 
@@ -227,7 +235,7 @@ def test_options_of_peers(cli_engine: CliEngine, served: list[Any], peer: Peer) 
     for flag in peer.flags:
         for words in [(flag,)] if peer.is_switch and peer.taken is None else [(flag, value) for value in taken]:
             result = serve(*words)
-            assert (result.exit_code, cli_engine.options) == (0, {}), result.stderr
+            assert (result.exit_code, cli_engine.options) == (0, BY_LOAD), result.stderr
             assert f": {peer.here}\n" in result.stderr
         if peer.taken is not None:
             cli_engine.n_loads = 0

@@ -22,7 +22,7 @@ from ramet.tree import IntArray, Sampling
 
 LIBRARY = library()
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="nothing is compiled here")
-STATE = ("_live", "_tokens", "_logprobs", "_start", "_n_open", "_steps", "_group", "_streaks")
+STATE = ("_live", "_tokens", "_logprobs", "_start", "_until", "_n_open", "_steps", "_group", "_streaks")
 STRATEGIES = ("low_confidence_dynamic", "low_confidence_static", "sequential", "entropy_bounded")
 
 
@@ -139,7 +139,9 @@ def test_the_same_step_by_step(seed: int) -> None:
             twins.give_up(place) if rng.random() < 0.7 or len(twins.places) == 1 else twins.drop(place)
         for _ in range(int(rng.integers(1, 3))):  # it may be asked again, for others
             places = rng.permutation(twins.places)[: int(rng.integers(1, len(twins.places) + 1))].astype(np.int32)
-            chunks = twins.asked(places, rng.integers(2, block + 3, len(places)).astype(np.int32))
+            chunks = twins.asked(
+                places, rng.integers(2, min(twins.plain.largest, block + 2) + 1, len(places)).astype(np.int32)
+            )
         taken = twins.took(*chunks)
         for place in places[taken[0].finish != GOES_ON].tolist():
             twins.drop(place)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ramet.denoise.commits import Rates, solve
-from ramet.denoise.elastic import Auto, Demand, Fixed, Tiers, chunk_sizes
+from ramet.denoise.elastic import Auto, Demand, Fixed, Repeating, Tiers, fixed_size
 from ramet.errors import InvalidRequest
 
 BLOCK = 32
@@ -106,22 +106,43 @@ def test_nothing_to_decode() -> None:
     assert [auto.choose(demands, n_other) for demands, n_other in rounds] == [BLOCK, 2, BLOCK, 2]
 
 
-def test_a_number_is_that_number() -> None:
-    chosen = chunk_sizes("12", BLOCK, None)
-    assert chosen == Fixed(12)
-    assert [chosen.choose(demand(n)) for n in (1, 256)] == [12, 12]
-    assert isinstance(chunk_sizes("auto", BLOCK, step), Auto)
+def test_what_is_alone_has_one_size_whatever_was_measured() -> None:
+    """And however long steps took, or how much they gained, before."""
+    alone = 2 * BLOCK
+    for seconds in (step, lambda rows, _: 1e-3 * rows, lambda rows, _: rows**2):
+        sizes = Repeating(Auto(seconds, BLOCK), alone)
+        for rates in (RATES, HARD, None):
+            for n_before in (256, 8):
+                sizes.choose(demand(n_before, rates=rates))
+                assert {sizes.choose(demand(1, uncached, rates)) for uncached in (1, 5, BLOCK)} == {alone}
+
+
+def test_what_is_not_alone_has_the_size_that_others_choose() -> None:
+    auto, sizes = Auto(step, BLOCK), Repeating(Auto(step, BLOCK), 2 * BLOCK)
+    for demands, n_other in ((demand(2), 0), (demand(1), 500), (demand(256), 0), (demand(1) + demand(1), 0), ([], 7)):
+        assert sizes.choose(demands, n_other) == auto.choose(demands, n_other) <= BLOCK
+
+
+@pytest.mark.parametrize(
+    ("told", "tiers", "wanted"),
+    [("12", None, 12), ("auto", None, BLOCK), ("block", None, BLOCK), ("auto", "4:32,32:16", 32), ("block", "1:8", 8)],
+)
+def test_a_size_at_any_load(told: str, tiers: str | None, wanted: int) -> None:
+    assert fixed_size(told, BLOCK, tiers) == wanted
 
 
 @pytest.mark.parametrize("told", ["1", "33", "0", "-4", "many", "", "4.0", "٣x"])
 def test_what_is_no_size(told: str) -> None:
-    with pytest.raises(InvalidRequest, match="chunk_size"):
-        chunk_sizes(told, BLOCK, None)
+    with pytest.raises(InvalidRequest) as caught:
+        fixed_size(told, BLOCK)
+    assert caught.value.field == "chunk_size"
 
 
 def test_tiers() -> None:
-    tiers = chunk_sizes("auto", BLOCK, None, "4:32,32:16,256:8")
+    tiers = Tiers.parse("4:32,32:16,256:8", BLOCK)
     assert [tiers.choose(demand(n)) for n in (1, 4, 5, 32, 33, 256, 1000)] == [32, 32, 16, 16, 8, 8, 8]
+    assert Tiers.parse("4:32,32:16", BLOCK, 64).tiers == ((4, 64), (32, 16)), "a block is the largest size"
+    assert Fixed(12).choose(demand(256)) == 12
 
 
 @pytest.mark.parametrize("told", ["", "4", "4:32,3:16", "4:32,4:16", "0:8", "4:64", "4:1", "a:b", "4:8:2"])

@@ -111,7 +111,7 @@ def test_each_is_as_if_alone(made: Made, many: list[Asks], block: int, mode: Mod
             running[-1].place = live.add(running[-1].beginning())
         for reply in running:
             if rng.random() < 0.05:
-                again(live, reply, mode)
+                again(live, reply)
         if rng.random() < 0.02 and running:  # cancelled
             live.drop(running.pop(0).place)
         stepped = [reply for reply in running if rng.random() < 0.7]
@@ -139,7 +139,7 @@ def test_every_length_of_prompt(made: Made, mode: Mode, ahead: bool) -> None:
         running = [reply for reply in running if reply.alone.finish is None]
 
 
-def again(live: LiveBlocks, reply: Reply, mode: Mode) -> None:
+def again(live: LiveBlocks, reply: Reply) -> None:
     beginning = live.beginning(reply.place)
     live.drop(reply.place)
     reply.place = live.add(beginning)
@@ -150,25 +150,25 @@ def again(live: LiveBlocks, reply: Reply, mode: Mode) -> None:
     known = np.concatenate((reply.prompt, reply.told))
     assert beginning.told == len(known)
     assert beginning.known[: len(known) - start].all()
-    assert mode == "block" or not beginning.known[beginning.end - start :].any()
     np.testing.assert_array_equal(beginning.tokens[: len(known) - start], known[start:])
 
 
 def step(live: LiveBlocks, replies: list[Reply], rng: np.random.Generator, *, ahead: bool) -> None:
     block = replies[0].unmasking.block
     places = np.array([reply.place for reply in replies], np.int32)
-    sizes = rng.integers(2, block + 3, len(replies)).astype(np.int32)
-    uncached, _ = live.uncached(places)
+    sizes = rng.integers(2, min(live.largest, block + 2) + 1, len(replies)).astype(np.int32)
+    uncached, _, whole = live.uncached(places)
     wanted = [reply.alone.n_uncached(ahead=ahead) for reply in replies]
+    assert whole.tolist() == [reply.alone.n_whole() for reply in replies]
     chunks = live.chunks(places, sizes)
     alone = [
-        reply.alone.chunk(min(size, block), ahead=ahead and size >= block)
+        reply.alone.chunk(size, ahead=ahead and size == block)
         for reply, size in zip(replies, sizes.tolist(), strict=True)
     ]
     assert (uncached <= wanted).all()
     assert ((uncached == wanted) | (uncached >= block)).all()
-    largest = sizes >= block
-    assert (uncached[largest] == chunks.n_rows[largest]).all()
+    assert (uncached[sizes == block] == chunks.n_rows[sizes == block]).all()
+    assert (whole[sizes > block] == chunks.n_rows[sizes > block]).all()
     same_rows(chunks, alone)
     same_sampling(chunks, replies, alone)
     outcome = drawn(len(chunks.reads), rng)

@@ -29,7 +29,7 @@ def one(n_prompt: int, n_tokens: int, *, ends: tuple[int, ...] = (), temperature
 
 def asked(live: NextTokens, *places: int) -> Chunks:
     of = np.array(places, np.int32)
-    assert [each.tolist() for each in live.uncached(of)] == [[1] * len(of), [0] * len(of)]
+    assert [each.tolist() for each in live.uncached(of)] == [[1] * len(of), [0] * len(of), [1] * len(of)]
     return live.chunks(of, np.full(len(of), 2, np.int32))
 
 

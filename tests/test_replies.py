@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -243,12 +244,15 @@ def test_chunks_of_a_size_of_their_own_are_other_rows_to_the_rest() -> None:
             noted.append((sum(len(demand.uncached) for demand in demands), n_other))
             return BLOCK
 
-    with loaded() as engine:
+    with loaded(chunk_size="auto") as engine:
         assert engine.replies is not None
-        engine.replies.sizes = Noted()
-        engine.writer.generate(asked([1] * BLOCK, chunk_size=3, ignore_eos=True))
-        assert (0, 3) in noted
-        assert max(noted) < (1, 0)
+        engine.replies.sizes, engine._unmeasured = Noted(), False
+        own = asked([1] * BLOCK, max_tokens=200, chunk_size=3, ignore_eos=True)
+        engine.writer.generate(own)
+        assert not noted, "nobody's was to be chosen"
+        together(engine, [own, replace(own, chunk_size=None)])
+        assert (1, 3) in noted
+        assert {n for n, _ in noted} == {1}
 
 
 def test_where_nothing_can_be_measured_chunks_are_blocks(caplog: pytest.LogCaptureFixture) -> None:

@@ -18,6 +18,7 @@ from ramet.errors import InvalidRequest
 from ramet.generation import Generation, GenerationRequest
 
 BLOCK, N_TOKENS = 8, 21
+WHOLE = 2 * BLOCK  # the size of steps of whole blocks
 LENGTHS = (1, 7, 8, 17)
 SURE = 0.15  # of random weights some rows are that sure, most are not
 
@@ -51,7 +52,7 @@ def wanted(
     assert masking is not None
     _, model = block_models.saved(name)
     settle = Unmasking(block=BLOCK, **{"threshold": SURE} | (unmasking or {}))
-    given = {"block": BLOCK, "mask": masking.mask, "sizes": [BLOCK], "max_tokens": N_TOKENS, "eos": masking.eos}
+    given = {"block": BLOCK, "mask": masking.mask, "sizes": [WHOLE], "max_tokens": N_TOKENS, "eos": masking.eos}
     return decode(model, prompt, unmasking=settle, **given | how)
 
 
@@ -71,13 +72,42 @@ def test_whole_blocks_after_prompts_of_every_length(name: str) -> None:
 def test_chunks_of_every_size(name: str, size: int) -> None:
     with loaded(name, chunk_size=str(size)) as engine:
         for prompt in prompts(engine, (3, 17), seed=size):
-            assert_same(engine.writer.generate(asked(prompt)), wanted(engine, name, prompt, sizes=[size]))
+            run = WHOLE if size == BLOCK else size
+            assert_same(engine.writer.generate(asked(prompt)), wanted(engine, name, prompt, sizes=[run]))
+
+
+@pytest.mark.parametrize("name", sorted(block_models.RAW))
+def test_chunks_of_a_block_are_the_published_loop_in_fewer_steps(name: str) -> None:
+    """At every remainder of the prompt's length, with end tokens among its ids, by seeds too."""
+    with loaded(name) as engine:
+        assert engine.masking is not None
+        ends = [*engine.masking.eos][:1]
+        for n, prompt in enumerate(prompts(engine, range(1, BLOCK + 1), seed=3)):
+            for how in ({}, {"temperature": 0.8, "seed": n}):
+                ended = [*prompt[:-1], *ends]
+                found = engine.writer.generate(asked(ended, max_tokens=3 * BLOCK, **how))
+                told = wanted(engine, name, ended, mode="block", max_tokens=3 * BLOCK, **how)
+                assert (found.tokens, found.finish) == (told.tokens, told.finish)
+                assert found.n_steps <= told.n_steps
+
+
+@pytest.mark.parametrize("size", [3, BLOCK])
+def test_a_reply_is_the_beginning_of_a_longer_one(size: int) -> None:
+    with loaded(chunk_size=str(size)) as engine:
+        (prompt,) = prompts(engine, [11])
+        longest = engine.writer.generate(asked(prompt, max_tokens=40, ignore_eos=True)).tokens
+        assert len(longest) == 40
+        for n in (1, 4, 5, 6, 12, 13, 14, 21):
+            found = engine.writer.generate(asked(prompt, max_tokens=n, ignore_eos=True))
+            assert (found.tokens, found.finish) == (longest[:n], "length")
 
 
 def test_largest_chunks_that_run_ahead() -> None:
     with loaded(ahead=True) as engine:
         for prompt in prompts(engine, (3, 16, 21)):
-            assert_same(engine.writer.generate(asked(prompt)), wanted(engine, "sdar", prompt, ahead=True))
+            assert_same(
+                engine.writer.generate(asked(prompt)), wanted(engine, "sdar", prompt, sizes=[BLOCK], ahead=True)
+            )
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,8 @@ def test_what_a_reply_without_canvases_took(server: LiveServer, text: StubWriter
         "x_tokens_per_step": round(n / (3 * n_pieces), 4),
         "x_mean_chunk": round(8 / 3, 4),
     }
+    text.chunk_size = 4
+    assert ask(server, path, max_tokens=64, seed=0).json()["usage"] == usage | {"x_chunk_size": 4}
 
 
 @routes

@@ -17,7 +17,7 @@ from ramet.bench.samples import JsonObject
 from ramet.bench.simulated import Seconds
 from ramet.bench.simulated_loads import BLOCK, Steps, Throughput, steps
 from ramet.denoise import elastic
-from ramet.denoise.elastic import Auto, Fixed
+from ramet.denoise.elastic import Auto, ChunkSizes, Fixed, Repeating
 
 SIZES = (2, 4, 6, 8, 12, 16, 24, 32)  # fixed ones
 AUTO, WHOLE, NEXT = "auto", "block", "next"
@@ -39,6 +39,11 @@ class Costs:
     n_context: int
     floor: Callable[[Floats, int, float], Floats]
     peer: dict[int, float]
+
+
+def chosen_sizes(costs: Costs) -> ChunkSizes:
+    """As an engine chooses them."""
+    return Repeating(Auto(costs.told, BLOCK), 2 * BLOCK)
 
 
 def cells(
@@ -71,7 +76,7 @@ def _dataset(dataset: Dataset, *, batches: Sequence[int], costs: Costs, n_steps:
 def _row(
     dataset: Dataset, batch: int, fixed: dict[str, Steps], whole: Steps, following: Steps, costs: Costs, n_steps: int
 ) -> JsonObject:
-    run = partial(steps, dataset, Auto(costs.told, BLOCK), n_steps=n_steps, n_context=costs.n_context)
+    run = partial(steps, dataset, chosen_sizes(costs), n_steps=n_steps, n_context=costs.n_context)
     chosen = run(batch=batch, n_groups=max(1, _N_SEQUENCES // batch)).throughput(costs.chunks, batch)
     each = {name: run.throughput(costs.chunks, batch) for name, run in fixed.items()}
     best = max(each, key=lambda name: each[name].tokens_s)

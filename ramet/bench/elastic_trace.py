@@ -15,11 +15,11 @@ from ramet.bench.commit_curves import Dataset
 from ramet.bench.curve_judge import Clock, Judge
 from ramet.bench.elastic_sides import Mode as SideMode
 from ramet.bench.elastic_sides import Side
-from ramet.bench.elastic_simulated import AUTO, NEXT, WHOLE, Costs, Floats, in_processes
+from ramet.bench.elastic_simulated import AUTO, NEXT, WHOLE, Costs, Floats, chosen_sizes, in_processes
 from ramet.bench.samples import JsonObject
 from ramet.bench.simulated import Mode
-from ramet.bench.simulated_loads import BLOCK, DELAY_S, Arrivals, Ints, Trace, capacity, served
-from ramet.denoise.elastic import Auto, Fixed
+from ramet.bench.simulated_loads import DELAY_S, Arrivals, Ints, Trace, capacity, served
+from ramet.denoise.elastic import Fixed
 from ramet.generation import Piece
 from ramet.tree import BoolArray
 
@@ -34,7 +34,7 @@ def simulated(dataset: Dataset, name: str, costs: Costs, *, rate: float, n_reque
     """A trace in the mode of that name. more: as `served` takes it."""
     mode: Mode
     if name == AUTO:
-        mode = Auto(costs.told, BLOCK)
+        mode = chosen_sizes(costs)
     elif name in (WHOLE, NEXT):
         mode = "block" if name == WHOLE else "next"
     else:

@@ -95,15 +95,17 @@ class Sequences:
         return Stepped(np.full(len(self), self._block), gained, ended)
 
     def chunks(self, size: int | Ints) -> Stepped:
-        """A step of chunks, of one size or of a size each [R]: pending rows, then masked ones."""
+        """A step of chunks, of one size or of a size each [R]: pending rows, then masked ones. Those of a size above
+        the block are of whole blocks, of which nothing is kept before all is known."""
+        whole = np.broadcast_to(np.asarray(size) > self._block, len(self))[:, None]
         carried = np.minimum(self._carried, size)
         left = size - carried
-        wanted = self._wanted()
+        wanted = self._wanted() | whole
         pending = _first((self._states == _PENDING) & wanted, left)
         masked = _first((self._states == _MASKED) & wanted, left - pending.sum(1))
         accepted, passed = self._accept(masked)
         shown = self._shown(passed, masked)
-        self._states[pending] = _CACHED
+        self._states[pending & ~whole] = _CACHED
         self._carried = self._carried - carried
         gained = self._take(accepted)
         ended = self._ended()
@@ -172,7 +174,7 @@ class Decoder:
 
     def __init__(self, sequences: Sequences, mode: Mode, block: int, n_groups: int = 1, n_context: int = 0) -> None:
         self.sequences, self.n_groups, self._n_context = sequences, n_groups, n_context
-        self._mode, self._commits = mode, Commits(block)
+        self._mode, self._commits, self._block = mode, Commits(block), block
         self.sizes: list[Ints] = []  # chosen in each step [n_groups]
 
     def step(self, n_other: int = 0) -> Stepped:
@@ -185,7 +187,7 @@ class Decoder:
         groups = np.split(self.sequences.uncached().astype(np.int32), self.n_groups)
         demands = (Demand(group, rates, len(group) * self._n_context) for group in groups)
         sizes = np.array([self._mode.choose([demand], n_other) for demand in demands])
-        self.sizes.append(sizes)
+        self.sizes.append(np.minimum(sizes, self._block))
         stepped = self.sequences.chunks(np.repeat(sizes, len(groups[0])))
         assert stepped.passed is not None
         self._commits.observe(stepped.passed)

@@ -123,9 +123,9 @@ ENGINE_OPTIONS = (
     ),
     click.option(
         "--chunk-size",
-        metavar="auto|N",
-        help="Rows of a chunk at most; auto takes at each step what gains the most tokens a second, or the block with "
-        "--batch-invariant.  [default: auto]",
+        metavar="auto|block|N",
+        help="Rows of a chunk at most. auto, the default of ramet serve: what gains the most tokens a second, but the "
+        "block for a reply that is alone or has a seed, and with --batch-invariant.  [default: block]",
     ),
     click.option(
         "--chunk-tiers",

@@ -23,6 +23,7 @@ SETTINGS = (
 )  # fmt: skip
 ENVIRONMENT = "RAMET_API_KEY"
 
+BY_LOAD = {"chunk_size": "auto"}  # unless it is given
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
@@ -94,7 +95,7 @@ def command(ctx: click.Context, /, source: str | None, **given: Any) -> None:
     with server.Signals() as signals, server.Listener.open(settings) as listener, ExitStack() as stack:
         click.echo(f"loading {source} ... ({listener.url} answers 503 until it is loaded)", err=True)
         with server.Loading(listener, given["name"] or source):
-            engine = stack.enter_context(cli.load_engine(source, **options.given(given, names)))
+            engine = stack.enter_context(cli.load_engine(source, **BY_LOAD | options.given(given, names)))
             _check_aliases(engine, settings)
             engine.measure()
         for line in _announcement(engine, settings, listener.url):

@@ -18,6 +18,7 @@ Floats = npt.NDArray[np.float64]
 Seconds = Callable[[Floats, int], Floats]  # of rounds, by their rows, with so many keys in pages
 
 MIN_SIZE = 2  # a token is a row twice: masked, and then known
+AUTO, BLOCK = "auto", "block"  # what a setting says in place of a number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,8 +55,9 @@ class Tiers:
     tiers: tuple[tuple[int, int], ...]
 
     @classmethod
-    def parse(cls, text: str, block: int) -> Tiers:
-        """Of "4:32,32:16,256:8". Raises InvalidRequest."""
+    def parse(cls, text: str, block: int, largest: int | None = None) -> Tiers:
+        """Of "4:32,32:16,256:8"; a size of the block is the largest one, where that is another. Raises
+        InvalidRequest."""
         try:
             tiers = tuple((int(most), int(size)) for most, size in (part.split(":") for part in text.split(",")))
         except ValueError as error:
@@ -66,10 +68,15 @@ class Tiers:
             raise InvalidRequest("numbers of sequences ascend, from 1", field="chunk_tiers")
         for _, size in tiers:
             _check(size, block, "chunk_tiers")
-        return cls(tiers)
+        return cls(tuple((most, largest or block if size == block else size) for most, size in tiers))
+
+    @property
+    def first(self) -> int:
+        """The size for the fewest sequences."""
+        return self.tiers[0][1]
 
     def choose(self, demands: Sequence[Demand], n_other: int = 0) -> int:
-        n = sum(len(demand.uncached) for demand in demands)
+        n = _n_sequences(demands)
         at = bisect_left(self.tiers, n, key=lambda tier: tier[0])
         return self.tiers[min(at, len(self.tiers) - 1)][1]
 
@@ -117,17 +124,33 @@ class Auto:
         return tokens, rows
 
 
-def chunk_sizes(told: str, block: int, seconds: Seconds | None, tiers: str | None = None) -> ChunkSizes:
-    """Of what the settings say: "auto", for which `seconds` is needed, or a number; or of tiers. Raises
-    InvalidRequest."""
+@dataclass(frozen=True, slots=True)
+class Repeating:
+    """A sequence with nothing beside it takes steps of one size, `alone`, whatever was measured before; so it comes out
+    the same each time. `others` chooses for all others."""
+
+    others: ChunkSizes
+    alone: int
+
+    def choose(self, demands: Sequence[Demand], n_other: int = 0) -> int:
+        is_alone = not n_other and _n_sequences(demands) == 1
+        return self.alone if is_alone else self.others.choose(demands, n_other)
+
+
+def fixed_size(told: str, block: int, tiers: str | None = None) -> int:
+    """The size of a sequence that is to have one alone and at any load, as settings say: a number that they give, or
+    the one for the fewest sequences, or else the block. Raises InvalidRequest."""
     if tiers is not None:
-        return Tiers.parse(tiers, block)
-    if told == "auto":
-        assert seconds is not None
-        return Auto(seconds, block)
+        return Tiers.parse(tiers, block).first
+    if told in (AUTO, BLOCK):
+        return block
     if not told.isdecimal():
-        raise InvalidRequest(f"{told!r} is neither auto nor a number", field="chunk_size")
-    return Fixed(_check(int(told), block, "chunk_size"))
+        raise InvalidRequest(f"{told!r} is none of auto, block and a number", field="chunk_size")
+    return _check(int(told), block, "chunk_size")
+
+
+def _n_sequences(demands: Sequence[Demand]) -> int:
+    return sum(len(demand.uncached) for demand in demands)
 
 
 def _check(size: int, block: int, field: str) -> int:

@@ -96,10 +96,12 @@ class Taken:
 
 
 class Live(Protocol):
-    """Live replies by their places. `least`: rows that a reply's step has where there are as many. `exact`: whether
-    pages hold what a pass over all tokens would have left there. `groups`: the unmaskings in use, by number."""
+    """Live replies by their places. `least`: rows that a reply's step has where there are as many; `largest`: the size
+    of its largest steps. `exact`: whether pages hold what a pass over all tokens would have left there. `groups`: the
+    unmaskings in use, by number."""
 
     least: int
+    largest: int
     exact: bool
 
     @property
@@ -119,8 +121,9 @@ class Live(Protocol):
         """[N] which of the groups they are of."""
         ...
 
-    def uncached(self, places: IntArray) -> tuple[IntArray, IntArray]:
-        """[N] rows that its largest chunk would have; [N] of these, those that come on top of a chunk's size."""
+    def uncached(self, places: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """[N] rows that its largest chunk would have; [N] of these, those that come on top of a chunk's size; and [N]
+        rows of a step of whole blocks."""
         ...
 
     def chunks(self, places: IntArray, sizes: IntArray) -> Chunks:

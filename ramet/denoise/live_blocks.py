@@ -25,6 +25,7 @@ Ints = npt.NDArray[np.int64]
 Shown = Callable[[], Mapping[Unmasking, Passed]]
 
 _PENDING, _MASKED = range(2)
+_FAR = np.iinfo(np.int32).max
 
 
 class LiveBlocks:
@@ -33,11 +34,18 @@ class LiveBlocks:
     A chunk of a size is the pending rows and then the leftmost masked ones of the first block, or, where nothing of it
     is masked, of the next beside what is pending of it. The end of the prompt comes on top, in the first step: it is
     the prompt's, which is run in one go. With `ahead` masked rows of the next block fill up what is left of the
-    largest chunks; of these nothing is kept while the first block has masks, which they saw.
+    largest chunks; of these nothing is kept while the first block has masks, which they saw. Behind a token that ends
+    a reply nothing is run any more.
 
-    Behind a token that ends a reply, or its last position, nothing is run any more. With the mode "block" each step
-    runs a block whole and keeps nothing of it, until all of it is known and one more keeps it: the way of other
-    engines, and what chunks are compared with.
+    A step of a size above the block is of whole blocks: nothing of a block is kept before all of it is known, and then
+    it is kept beside the first step of the next block, whose rows see it as it stays. So tokens are those of the loops
+    that these models were published with, and what is in pages is what a pass over all tokens leaves there.
+
+    With the mode "block" each step runs a block whole, and one of its own keeps it: the way of other engines, pass by
+    pass, and what chunks are compared with.
+
+    The last block is run to its end whatever the last position of a reply is, so that a reply is the beginning of the
+    one that may be longer.
     """
 
     def __init__(self, block: int, mask: int, mode: Mode = "chunk", ahead: bool = False) -> None:
@@ -45,12 +53,16 @@ class LiveBlocks:
         self._block, self._mask, self._mode = block, mask, mode
         self.least, self.exact = (2, False) if mode == "chunk" else (block, True)
         self._ahead = ahead and mode == "chunk"
+        self.largest = block if mode == "block" or self._ahead else 2 * block
         self._asked, self._unmaskings = Asked(), Unmaskings()
         # [P, 2, 2, B]: rows that may run, by block, whether pending or masked, and place: in the order of a chunk
         self._live = np.zeros((0, 2, 2, block), np.bool_)
         self._tokens = np.zeros((0, 2 * block), np.int32)  # of the live blocks
         self._logprobs = np.zeros((0, 2 * block), np.float32)
         self._start = np.zeros(0, np.int32)  # of the first live block
+        self._until = np.zeros(
+            0, np.int32
+        )  # position of a token that ends the reply, and one; far behind where none is
         self._n_open = np.zeros(0, np.int32)  # live blocks
         self._steps = np.zeros((0, 2), np.int32)  # that each live block has taken part in
         self._group = np.zeros(0, np.int32)
@@ -79,9 +91,10 @@ class LiveBlocks:
         self._tokens[place, known] = beginning.tokens[beginning.known]
         if beginning.logprobs is not None:
             self._logprobs[place, :n] = beginning.logprobs
+        last = beginning.end - 1 - beginning.start
+        ended = bool(known[last : last + 1].any()) and int(beginning.tokens[last]) in beginning.ends
+        self._until[place] = beginning.end if ended else _FAR
         runs = np.arange(2 * block) < n_open * block
-        if self._mode == "chunk":
-            runs &= np.arange(2 * block) < beginning.end - beginning.start
         self._live[place, :, _PENDING] = (known & runs).reshape(2, block)
         self._live[place, :, _MASKED] = (~known & runs).reshape(2, block)
         return place
@@ -94,13 +107,10 @@ class LiveBlocks:
         """All that is known of the live blocks is to be run again."""
         asked, start = self._asked, int(self._start[place])
         n = int(self._n_open[place]) * self._block
-        known = ~self._live[place, :, _MASKED].ravel()[:n]
-        if self._mode == "chunk":
-            known &= np.arange(n) < asked.end[place] - start
         return Beginning(
             start=start,
             tokens=self._tokens[place, :n].copy(),
-            known=known,
+            known=~self._live[place, :, _MASKED].ravel()[:n],
             n_prompt=int(asked.n_prompt[place]),
             told=int(asked.told[place]),
             end=int(asked.end[place]),
@@ -114,20 +124,23 @@ class LiveBlocks:
     def group(self, places: IntArray) -> IntArray:
         return self._group[places]
 
-    def uncached(self, places: IntArray) -> tuple[IntArray, IntArray]:
+    def uncached(self, places: IntArray) -> tuple[IntArray, IntArray, IntArray]:
         """On top come pending rows of the end of the prompt."""
+        block = np.full(len(places), self._block, np.int32)
         if self._mode == "block":
-            return np.full(len(places), self._block, np.int32), np.zeros(len(places), np.int32)
+            return block, np.zeros(len(places), np.int32), block
         live = self._live[places]
-        decided = ~live[:, 0, _MASKED].any(1)
-        rows = _count(live) + self._n_next(places, np.logical_or(decided, self._ahead))
+        decided: BoolArray = np.logical_not(live[:, 0, _MASKED].any(1))
+        wanted = np.ones_like(decided) if self._ahead else decided
+        whole = _count(live) + self._n_next(places, decided)
+        rows = _count(live & self._before_end(places)) + self._n_next(places, wanted)
         on_top = self._n_on_top(places, live).astype(np.int32)
-        return np.minimum(rows, self._block + on_top).astype(np.int32), on_top
+        return np.minimum(rows, self._block + on_top).astype(np.int32), on_top, whole.astype(np.int32)
 
     def chunks(self, places: IntArray, sizes: IntArray) -> Chunks:
         assert len(places)
-        assert sizes.min() >= 2
-        return self._whole(places) if self._mode == "block" else self._rows(places, np.minimum(sizes, self._block))
+        assert 2 <= sizes.min() <= sizes.max() <= self.largest
+        return self._whole(places) if self._mode == "block" else self._rows(places, sizes)
 
     def take(self, chunks: Chunks, tokens: IntArray, confidence: FloatArray, entropy: FloatArray) -> Taken:
         assert len(tokens) == len(confidence) == len(entropy) == len(chunks.reads)
@@ -148,15 +161,30 @@ class LiveBlocks:
         """Places as many as Asked has."""
         more = len(self._asked) - len(self._start)
         if more:
-            for name in ("_live", "_tokens", "_logprobs", "_start", "_n_open", "_steps", "_group", "_streaks"):
+            for name in (
+                "_live",
+                "_tokens",
+                "_logprobs",
+                "_start",
+                "_until",
+                "_n_open",
+                "_steps",
+                "_group",
+                "_streaks",
+            ):
                 setattr(self, name, grown(getattr(self, name), more))
 
     def _n_next(self, places: IntArray, wanted: BoolArray) -> IntArray:
         """[N] rows of the block to be opened: the next one, beside what is pending of a block that is decided, or
         ahead."""
-        left = self._asked.end[places] - self._start[places] - self._block
-        found: IntArray = np.clip(left, 0, self._block) * (wanted & (self._n_open[places] == 1))
+        goes_on = self._asked.end[places] > self._start[places] + self._block
+        found: IntArray = self._block * (wanted & goes_on & (self._n_open[places] == 1))
         return found
+
+    def _before_end(self, places: IntArray) -> BoolArray:
+        """[N, 2, 2, B] of _live those that are not behind a token that ends the reply."""
+        found: BoolArray = self._offsets < (self._until[places] - self._start[places])[:, None]
+        return found.reshape(-1, 2, 2, self._block)
 
     def _n_on_top(self, places: IntArray, live: BoolArray) -> Ints:
         """[N] pending rows of the end of the prompt."""
@@ -172,30 +200,30 @@ class LiveBlocks:
         return self._steps[places, np.where(decided, self._n_open[places] - 1, 0)]
 
     def _rows(self, places: IntArray, sizes: IntArray) -> Chunks:
-        decided = ~self._live[places, 0, _MASKED].any(1)
+        decided, whole = ~self._live[places, 0, _MASKED].any(1), sizes > self._block
         ahead = (sizes == self._block) & self._ahead
         opens = self._n_next(places, decided | ahead) > 0
         self._open(places[opens], 1)
         live = self._live[places]
+        live &= self._before_end(places) | whole[:, None, None, None]
         if self._ahead:
             live[~decided & ~ahead, 1] = False
         counts = _count(live)
-        n_rows = np.minimum(counts, sizes + self._n_on_top(places, live))
+        n_rows = np.minimum(counts, np.where(whole, 2 * self._block, sizes + self._n_on_top(places, live)))
         cells = np.flatnonzero(live)[ranges(before(counts), n_rows)]
         owner = owners(n_rows)
         cells -= owner * (4 * self._block)
-        return self._chunks(places, n_rows, owner, cells, decided)
+        keeps = np.stack((decided | ~whole, decided & ~whole), 1)
+        return self._chunks(places, n_rows, owner, cells, keeps)
 
-    def _chunks(self, places: IntArray, n_rows: Ints, owner: Ints, cells: Ints, decided: BoolArray) -> Chunks:
-        """Of rows by their cells in _live."""
+    def _chunks(self, places: IntArray, n_rows: Ints, owner: Ints, cells: Ints, keeps: BoolArray) -> Chunks:
+        """Of rows by their cells in _live. keeps [N, 2]: whether pending rows are kept, by block."""
         n, offsets, masked = len(places), self._offsets[cells], self._is_masked[cells]
         reads = np.flatnonzero(masked)
         n_reads = np.bincount(owner[reads], minlength=n)
         behind = offsets >= self._block
         n_behind = np.bincount(owner[behind], minlength=n)
-        n_kept = n_rows - n_reads
-        if self._ahead:
-            n_kept -= np.bincount(owner[behind & ~masked & ~decided[owner]], minlength=n)
+        n_kept = np.bincount(owner[~masked & keeps[owner, behind.astype(np.intp)]], minlength=n)
         lengths = np.stack((n_rows - n_behind, n_behind), 1)
         return self._asking(places, owner, offsets, reads, n_rows, n_kept, n_reads, lengths)
 
@@ -270,21 +298,14 @@ class LiveBlocks:
         self._tokens.reshape(-1)[at] = tokens
         self._logprobs.reshape(-1)[at] = logprobs_of(confidence)
         ends = np.flatnonzero(self._asked.is_end(places, tokens))
-        if len(ends):
-            np.minimum.at(self._asked.end, places[ends], self._start[places[ends]] + offsets[ends] + 1)
-            self._cut(np.unique(places[ends]))
+        behind = self._start[places[ends]] + offsets[ends] + 1
+        for each in (self._asked.end, self._until):
+            np.minimum.at(each, places[ends], behind)
 
     def _cells(self, places: IntArray, offsets: IntArray) -> Ints:
         """In _live, flat, those of pending rows; those of masked ones are a block further on."""
         cells: Ints = places.astype(np.int64) * (4 * self._block) + offsets + (offsets >= self._block) * self._block
         return cells
-
-    def _cut(self, places: IntArray) -> None:
-        """Behind the end nothing is run; with whole blocks what is behind it is part of them."""
-        if self._mode == "chunk":
-            left = self._asked.end[places] - self._start[places]
-            runs = self._offsets < left[:, None]
-            self._live[places] &= runs.reshape(-1, 2, 2, self._block)
 
     def _count(self, chunks: Chunks) -> None:
         """Blocks took part in a step."""
@@ -351,11 +372,7 @@ class LiveBlocks:
     def _open(self, places: IntArray, at: int) -> None:
         """The first or second live block, all masked."""
         block = self._block
-        left = self._asked.end[places] - self._start[places] - at * block
-        if self._mode == "block":
-            left[:] = block
-        self._live[places, at, _PENDING] = False
-        self._live[places, at, _MASKED] = np.arange(block) < left[:, None]
+        self._live[places, at, _PENDING], self._live[places, at, _MASKED] = False, True
         self._tokens[places, at * block : (at + 1) * block] = self._mask
         self._steps[places, at], self._n_open[places] = 0, at + 1
 

@@ -18,7 +18,7 @@ class NextTokens:
     """Of each reply the last known token is the one row that is run: it is kept, and what is drawn for it is known at
     once."""
 
-    least, exact = 1, True
+    least, largest, exact = 1, 1, True
 
     def __init__(self) -> None:
         self._asked, self._unmaskings = Asked(), Unmaskings()
@@ -67,8 +67,9 @@ class NextTokens:
     def group(self, places: IntArray) -> IntArray:
         return self._group[places]
 
-    def uncached(self, places: IntArray) -> tuple[IntArray, IntArray]:
-        return np.ones(len(places), np.int32), np.zeros(len(places), np.int32)
+    def uncached(self, places: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        ones = np.ones(len(places), np.int32)
+        return ones, np.zeros(len(places), np.int32), ones
 
     def chunks(self, places: IntArray, sizes: IntArray) -> Chunks:
         ones = np.ones(len(places), np.int32)

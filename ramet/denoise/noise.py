@@ -27,8 +27,8 @@ class Noise:
         """By a seed of MIN_SEED .. MAX_SEED; None: by the prompt's ids [P]. Raises InvalidRequest."""
         if seed is None:
             return Opening(prompt).noise(np.zeros(0, np.int32))
-        if not MIN_SEED <= seed <= MAX_SEED:
-            raise InvalidRequest(f"{seed} is not from {MIN_SEED} to {MAX_SEED}", field="seed")
+        if not isinstance(seed, int) or isinstance(seed, bool) or not MIN_SEED <= seed <= MAX_SEED:
+            raise InvalidRequest(f"{seed!r} is no whole number from {MIN_SEED} to {MAX_SEED}", field="seed")
         return cls(_key(sha256(b"seed" + seed.to_bytes(8, "little", signed=True)).digest()))
 
     @property

@@ -35,24 +35,23 @@ class CompiledBlocks(LiveBlocks):
         place = super().add(beginning)
         asked = self._asked
         arrays = (
-            self._live, self._tokens, self._logprobs, self._start, self._n_open, self._steps, self._streaks,
-            self._group, asked.told, asked.end, asked.n_prompt, asked.temperatures, asked.keys, asked.top_p,
-            asked.top_k, asked.end_ids, self._unmaskings.thresholds,
+            self._live, self._tokens, self._logprobs, self._start, self._until, self._n_open, self._steps,
+            self._streaks, self._group, asked.told, asked.end, asked.n_prompt, asked.temperatures, asked.keys,
+            asked.top_p, asked.top_k, asked.end_ids, self._unmaskings.thresholds,
         )  # fmt: skip
         assert all(each.flags.c_contiguous for each in arrays)
         numbers = (asked.end_ids.shape[1], self._block, self._mask, self._mode == "block", self._ahead)
         self._state = np.array([*addresses(*arrays), *numbers], np.int64)
         return place
 
-    def uncached(self, places: IntArray) -> tuple[IntArray, IntArray]:
-        n, found = len(places), np.empty((2, len(places)), np.int32)
-        at = found.ctypes.data
-        self._functions.ramet_blocks_uncached(self._state.ctypes.data, places.ctypes.data, n, at, at + found.strides[0])
-        return found[0], found[1]
+    def uncached(self, places: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        n, found = len(places), np.empty((3, len(places)), np.int32)
+        self._functions.ramet_blocks_uncached(self._state.ctypes.data, places.ctypes.data, n, found.ctypes.data)
+        return found[0], found[1], found[2]
 
     def chunks(self, places: IntArray, sizes: IntArray) -> Chunks:
         assert len(places)
-        assert sizes.min() >= 2
+        assert 2 <= sizes.min() <= sizes.max() <= self.largest
         n, most = len(places), self._most(places)
         rooms = (3, n, n, n, n, 2 * n, *[most] * 7)
         data = np.empty(sum(rooms), np.int32)

@@ -22,7 +22,7 @@ import torch
 from ramet.decide.canvas import Canvas, thoughtless
 from ramet.decide.decider import Decider, Plan
 from ramet.decide.settings import settings_for
-from ramet.denoise.elastic import chunk_sizes
+from ramet.denoise.elastic import AUTO, Auto, Repeating, Tiers, fixed_size
 from ramet.denoise.latency import Drift, Latency
 from ramet.denoise.masking import Masking
 from ramet.denoise.settings import Denoising
@@ -308,12 +308,13 @@ class Engine:
         measured.result()
 
     def _choose_sizes(self, masking: Masking) -> None:
-        """Chunks as the settings say. A reply that is always alone takes whole blocks."""
+        """Chunks of replies without a size of their own. One that is always alone takes whole blocks."""
         assert self.replies is not None
         told, tiers = self.settings.chunk_size, self.settings.chunk_tiers
-        if told != "auto" or tiers is not None:
-            self.replies.sizes = chunk_sizes(told, masking.size, None, tiers)
-        else:
+        fixed_size(told, masking.size, tiers)  # which all others have
+        if tiers is not None:
+            self.replies.sizes = Tiers.parse(tiers, masking.size, self.replies.live.largest)
+        elif told == AUTO:
             self._unmeasured = self.replies.max_live > 1
 
     def _measure(self) -> None:
@@ -333,7 +334,7 @@ class Engine:
             _LOGGER.warning("chunks are whole blocks, for it cannot be measured what smaller ones gain: %s", error)
             return
         self._drift, self._since = Drift(self.latency), time.perf_counter()
-        self.replies.sizes = chunk_sizes("auto", self.masking.size, self._drift.seconds)
+        self.replies.sizes = Repeating(Auto(self._drift.seconds, self.masking.size), self.replies.live.largest)
 
     def _observe(self, batch: Batch, seconds: float, between: float) -> None:
         """How long a round with live replies took, and how much longer it was from the end of the one before."""
@@ -590,10 +591,10 @@ class Engine:
         while self._untold:
             ended, batch, seconds, between = self._untold.popleft()
             for reply in ended:
-                self._finish(reply, reply.n_cached or 0)
+                self._finish(reply, reply.fault or reply.n_cached or 0)
             self._observe(batch, seconds, between)
 
-    def _finish(self, job: Job | Reply, outcome: Reads | int) -> None:
+    def _finish(self, job: Job | Reply, outcome: Reads | int | EngineFault) -> None:
         self._counts.update(requests=1)
         _settle(job, outcome)
 

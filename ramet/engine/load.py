@@ -12,7 +12,7 @@ import torch
 
 from ramet.cache.store import Store
 from ramet.config import rope_frequencies
-from ramet.denoise.elastic import Fixed, Tiers
+from ramet.denoise.elastic import AUTO, BLOCK, Fixed, Tiers
 from ramet.denoise.live import Live
 from ramet.denoise.masking import Masking
 from ramet.denoise.next_tokens import NextTokens
@@ -100,17 +100,17 @@ def check_kind(checkpoint: Checkpoint, settings: EngineSettings) -> None:
     if shape_of(checkpoint).conditioning is None:
         others |= dict.fromkeys(_OF_CANVASES, "canvases")
     for name, what in others.items():
-        if getattr(settings, name) != getattr(usual, name):
+        if getattr(settings, name) != getattr(usual, name) and not (name == "chunk_size" and not settings.gives_chunks):
             raise InvalidRequest(f"{family} has no {what}", field=name)
 
 
 def with_blocks(settings: EngineSettings, block: int) -> EngineSettings:
     """For blocks of so many rows. The load chooses no chunks where it is to decide nothing. Raises InvalidRequest for
     `ahead` where no chunk is as large as a block, so that none would reach into the next."""
-    chosen = settings.mode == "chunk" and settings.chunk_size == "auto"
-    size = str(block) if chosen and settings.batch_invariant else settings.chunk_size
+    is_block = settings.chunk_size == BLOCK or (settings.chunk_size == AUTO and settings.batch_invariant)
+    size = str(block) if is_block and settings.mode == "chunk" else settings.chunk_size
     tiers = Tiers.parse(settings.chunk_tiers, block) if settings.chunk_tiers is not None else None
-    largest = max(rows for _, rows in tiers.tiers) if tiers else block if size == "auto" else int(size)
+    largest = max(rows for _, rows in tiers.tiers) if tiers else int(size) if size.isdecimal() else block
     if settings.ahead and largest < block:
         raise InvalidRequest(
             f"has no effect: chunks of {block} rows, whole blocks, alone reach into the next, and the largest here "
@@ -228,8 +228,8 @@ def replies_for(cache: Cache, settings: EngineSettings, masking: Masking | None)
         most, block, mask = half // live.least, masking.size, masking.mask
     most = max(1, min(most, settings.max_round_requests or most))
     return Replies(
-        live, Fixed(block), cache.pages, block=block, mask=mask, grain=grain, min_chunk=min_chunk, max_live=most,
-        n_other_states=2 * STATES_A_JOB if cache.pages.recurrent else 0,
+        live, Fixed(live.largest), cache.pages, block=block, mask=mask, grain=grain, min_chunk=min_chunk, max_live=most,
+        n_other_states=2 * STATES_A_JOB if cache.pages.recurrent else 0, keeps=not settings.batch_invariant,
     )  # fmt: skip
 
 

@@ -105,12 +105,13 @@ class Replies:
     `block`: rows of a prompt that see each other. `mask`: the id that is never drawn, -1 for none. `grain`: where the
     chunks of a prompt end, in rows from its start; `min_chunk`: fewer wait for a round that has nothing else. When
     pages run out, the newest live reply gives up its own, and begins again when another has ended. n_other_states:
-    slots of recurrent states that are left to others.
+    slots of recurrent states that are left to others. keeps: whether pages of what was written may be found by others:
+    they are what a pass over these tokens leaves there, to rounding.
     """
 
     def __init__(
         self, live: Live, sizes: ChunkSizes, pages: Pages, *, block: int, mask: int, grain: int = 1, min_chunk: int = 1,
-        max_live: int = sys.maxsize, n_other_states: int = 0,
+        max_live: int = sys.maxsize, n_other_states: int = 0, keeps: bool = True,
     ) -> None:  # fmt: skip
         self.live, self.sizes, self.mask, self.max_live = live, sizes, mask, max_live
         self.judge: Callable[[Chunks, Told], Told] = lambda _, drawn: drawn  # what a simulation replaces
@@ -120,7 +121,7 @@ class Replies:
         self._pages, self._tables = pages, Tables(pages)
         self.grain = max(grain, block)
         self._block, self._min_chunk = block, min_chunk
-        self._n_others = n_other_states
+        self._n_others, self._keeps = n_other_states, keeps
         self._waiting: deque[Reply] = deque()
         self.promised: Sequence[tuple[float, int]] = ()  # (when who gets them came, pages): told before each round
         self._begun: list[Reply] = []  # whose prompts are on their way into pages
@@ -159,7 +160,12 @@ class Replies:
     @property
     def n_rows(self) -> int:
         """Rows that the live replies would run at most."""
-        return int(self.live.uncached(self._places())[0].sum()) if self._lives else 0
+        if not self._lives:
+            return 0
+        places = self._places()
+        uncached, on_top, whole = self.live.uncached(places)
+        sizes, most = self._own_sizes[places], self._block if len(places) > 1 else self.live.largest
+        return int(self._rows(np.where(sizes > 0, sizes, most), uncached, on_top, whole).sum())
 
     @property
     def alone(self) -> Reply | None:
@@ -404,7 +410,7 @@ class Replies:
         self._lives[place] = reply
         if place >= len(self._own_sizes):
             self._own_sizes = grown(self._own_sizes, place + 1)
-        self._own_sizes[place] = reply.chunk_size or 0
+        self._own_sizes[place] = self.live.largest if reply.chunk_size == self._block else reply.chunk_size or 0
         if self._pages.recurrent:
             self._take_states(reply, spare)
 
@@ -440,19 +446,24 @@ class Replies:
 
     def _sized(self, places: IntArray, room: int, n_other: int) -> tuple[IntArray, IntArray]:
         """Those of the live replies that there is room for, and the largest chunk of each."""
-        uncached, on_top = self.live.uncached(places)
-        sizes = self._own_sizes[places]
-        free = sizes == 0
-        others = n_other + int(np.minimum(uncached, sizes + on_top)[~free].sum())
-        size = self._chosen(places[free], uncached[free], others)
-        if not isinstance(self.sizes, Fixed):
-            size = min(size, max(room - int(on_top.sum()), 0) // len(places))
-        size = max(self.live.least, size)
-        sizes = np.where(free, size, np.maximum(sizes, self.live.least)).astype(np.int32)
-        rows = np.cumsum(np.minimum(uncached, sizes + on_top))
-        n = max(int(uncached[0] <= room), int(np.searchsorted(rows, room, side="right")))
+        uncached, on_top, whole = self.live.uncached(places)
+        sizes = np.maximum(self._own_sizes[places], self.live.least)
+        free = self._own_sizes[places] == 0
+        if free.any():
+            others = n_other + int(self._rows(sizes, uncached, on_top, whole)[~free].sum())
+            size = self._chosen(places[free], uncached[free], others)
+            if not isinstance(self.sizes, Fixed) and len(places) > 1:
+                size = min(size, max(room - int(on_top.sum()), 0) // len(places))
+            sizes[free] = min(max(self.live.least, size), self.live.largest)
+        rows = self._rows(sizes, uncached, on_top, whole)
+        n = max(int(rows[0] <= room), int(np.searchsorted(np.cumsum(rows), room, side="right")))
         self._turn = self._turn + n if n < len(places) else 0
         return places[:n], sizes[:n]
+
+    def _rows(self, sizes: IntArray, uncached: IntArray, on_top: IntArray, whole: IntArray) -> IntArray:
+        """[N] that steps of these sizes have: those above a block are of whole blocks."""
+        found: IntArray = np.where(sizes > self._block, whole, np.minimum(uncached, sizes + on_top))
+        return found
 
     def _chosen(self, places: IntArray, uncached: IntArray, n_other: int) -> int:
         groups = self.live.group(places)
@@ -473,10 +484,14 @@ class Replies:
         return found
 
     def _give_up(self) -> None:
-        """The newest live reply waits again, with what is known of it."""
+        """The newest live reply waits again, with what is known of it; or to be written again, since rows that are
+        computed together are rounded otherwise, and with more known than at first they see more."""
         self.tell()
         reply = self._lives[next(reversed(self._lives))]
-        reply.beginning = self.live.beginning(reply.place)
+        if reply.repeats:
+            reply.again()
+        else:
+            reply.beginning = self.live.beginning(reply.place)
         self._release(reply)
         self._wait(reply)
         self._crowded = True
@@ -490,7 +505,7 @@ class Replies:
 
     def _leave(self, reply: Reply) -> None:
         """A reply that has ended. Rows that are as in a pass over all of its tokens are kept for others."""
-        if self.live.exact and not self._pages.recurrent:
+        if self._keeps and self.live.exact and not self._pages.recurrent:
             path = self._tables.path(reply.place)
             path.length = int(self._tables.n_rows[reply.place])
             self._pages.keep(self._keys(reply, path.length), path)

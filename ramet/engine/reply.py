@@ -11,6 +11,7 @@ import numpy as np
 
 from ramet.cache.pages import Path
 from ramet.denoise.live import FINISHES, Beginning
+from ramet.errors import EngineFault
 from ramet.generation import Finish, Piece, Position
 from ramet.tree import IntArray
 
@@ -20,9 +21,10 @@ class Reply:
     """One reply of an engine. Made by a writer; the engine's thread writes everything else.
 
     It waits until rows are free; the rows before its `beginning` go into the pages of its `path`; then it is live, at a
-    `place`. When pages run out it waits again, with what is known of it. `future` gives how many of the prompt's
-    tokens were not computed again, or the error. `on_piece` gets what has become known, step by step; `tokens` and
-    `logprobs` have all of it. A reply that is to run `alone` shares no round.
+    `place`. When pages run out it waits again, with what is known of it; one that `repeats`, bit for bit, is written
+    again from its prompt. `future` gives how many of the prompt's tokens were not computed again, or the error.
+    `on_piece` gets what has become known, step by step and once; `tokens` and `logprobs` have all of it. A reply that
+    is to run `alone` shares no round.
     """
 
     prompt: IntArray
@@ -30,7 +32,8 @@ class Reply:
     future: Future[int] = field(default_factory=Future)
     on_piece: Callable[[Piece], None] | None = None
     salt: str = ""
-    chunk_size: int | None = None  # None: the engine's
+    chunk_size: int | None = None  # None: as the load has it
+    repeats: bool = False
     keys: Sequence[bytes] = ()  # of the pages before its beginning
     path: Path = field(default_factory=Path)
     place: int = -1
@@ -42,7 +45,9 @@ class Reply:
     n_steps: int = 0
     n_rows: int = 0
     queued_at: float = field(default_factory=time.perf_counter)
+    fault: EngineFault | None = None  # what `future` is to give at the end
     _told: tuple[int, int] = (0, 0)  # steps and rows up to the last piece
+    _n_again: int = 0  # of the tokens those that are still to come a second time
 
     def known(self, n: int) -> IntArray:
         """The first n ids of the prompt and the reply."""
@@ -53,13 +58,31 @@ class Reply:
 
     def take(self, tokens: list[int], logprobs: list[float], finish: int) -> None:
         """What a step made known."""
+        if self._n_again:
+            tokens, logprobs = self._new(tokens, logprobs)
         self.tokens += tokens
         self.logprobs += logprobs
         self.finish = FINISHES[finish]
-        if self.on_piece is not None and (tokens or finish):
+        if self.on_piece is not None and self.fault is None and (tokens or finish):
             n_steps, n_rows = self.n_steps - self._told[0], self.n_rows - self._told[1]
             self._told = self.n_steps, self.n_rows
-            self.on_piece(Piece(positions(tokens, logprobs), n_steps, self.finish, self.n_cached or 0, n_rows, 0))
+            told = positions(tokens, logprobs)
+            self.on_piece(Piece(told, n_steps, self.finish, self.n_cached or 0, n_rows, 0, self.chunk_size))
+
+    def again(self) -> None:
+        """It is written once more from its beginning."""
+        self._n_again = len(self.tokens)
+
+    def _new(self, tokens: list[int], logprobs: list[float]) -> tuple[list[int], list[float]]:
+        """Those that were not told before."""
+        begin, n = len(self.tokens) - self._n_again, min(self._n_again, len(tokens))
+        if tokens[:n] != self.tokens[begin : begin + n]:
+            self.fault = EngineFault(
+                "its pages were given up, and written again it came out otherwise, by rounding: a larger cache_bytes "
+                "holds more replies, and with batch_invariant they come out the same"
+            )
+        self._n_again -= n
+        return tokens[n:], logprobs[n:]
 
 
 def positions(tokens: Sequence[int], logprobs: Sequence[float]) -> tuple[Position, ...]:

@@ -10,7 +10,7 @@ from typing import get_args
 
 import torch
 
-from ramet.denoise.elastic import MIN_SIZE, Tiers
+from ramet.denoise.elastic import AUTO, BLOCK, MIN_SIZE, Tiers
 from ramet.denoise.live import Mode
 from ramet.denoise.unmask import Strategy, check_used
 from ramet.errors import InvalidRequest
@@ -48,12 +48,13 @@ class EngineSettings:
 
     Of models that fill in masks, block_size: rows of a block (None: as the checkpoint says). mode: a reply's step runs
     a chunk of its block's rows, or "block": all of them, the plain way that chunks are measured by. chunk_size: rows of
-    a chunk at most, "auto" (what gains the most tokens a second) or a number; chunk_tiers: by the number of replies
-    instead, such as "4:32,32:16,256:8". What masks become depends on those that run beside them, so with
-    batch_invariant, where the load decides nothing, "auto" is the block. ahead: the largest chunks may reach into the
-    next block. A request may have an unmasking_strategy, confidence_threshold and denoising_steps (None: as many as the
-    block has rows) of its own. latency_cache: directory of what passes were measured to take (None: in the user's cache
-    directory).
+    a chunk at most: "block", all of the block's, whose replies are those of the mode "block" in fewer passes; a number;
+    or "auto", what gains the most tokens a second, which is the block for a reply that nothing runs beside, and for one
+    with a seed; chunk_tiers: by the number of replies instead, such as "4:32,32:16,256:8". What masks become depends on
+    those that run beside them, so with batch_invariant, where the load decides nothing, "auto" is the block. ahead: the
+    largest chunks may reach into the next block, which are then no whole blocks. A request may have an
+    unmasking_strategy, confidence_threshold and denoising_steps (None: as many as the block has rows) of its own.
+    latency_cache: directory of what passes were measured to take (None: in the user's cache directory).
     """
 
     device: str = "auto"
@@ -77,7 +78,7 @@ class EngineSettings:
     single_pass_reads: bool = True
     block_size: int | None = None
     mode: Mode = "chunk"
-    chunk_size: str = "auto"
+    chunk_size: str = BLOCK
     chunk_tiers: str | None = None
     ahead: bool = False
     unmasking_strategy: Strategy = "low_confidence_dynamic"
@@ -107,15 +108,15 @@ class EngineSettings:
 
     def _check_chunks(self) -> None:
         told = self.chunk_size
-        if told != "auto" and not (told.isdecimal() and int(told) >= MIN_SIZE):
-            raise InvalidRequest(f"{told!r} is neither auto nor a number from {MIN_SIZE}", field="chunk_size")
+        if self.gives_chunks and not (told.isdecimal() and int(told) >= MIN_SIZE):
+            raise InvalidRequest(f"{told!r} is none of auto, block and a number from {MIN_SIZE}", field="chunk_size")
         if self.chunk_tiers is not None:
             Tiers.parse(self.chunk_tiers, _ANY_BLOCK)
-            if told != "auto":
+            if self.gives_chunks:
                 raise InvalidRequest("says what chunk_size says: give one of them", field="chunk_tiers")
             if self.batch_invariant:
                 raise InvalidRequest("go by the load: with batch_invariant give a chunk_size", field="chunk_tiers")
-        given = {"chunk_size": told != "auto", "chunk_tiers": self.chunk_tiers is not None, "ahead": self.ahead}
+        given = {"chunk_size": self.gives_chunks, "chunk_tiers": self.chunk_tiers is not None, "ahead": self.ahead}
         for name in (name for name, is_given in given.items() if is_given and self.mode == "block"):
             raise InvalidRequest("has no effect where mode is block, which has no chunks", field=name)
         measured = not (self.mode == "block" or self.batch_invariant or given["chunk_size"] or given["chunk_tiers"])
@@ -134,6 +135,11 @@ class EngineSettings:
                     raise InvalidRequest("has no effect without prefix_caching: leave one of them away", field=name)
         if self.disk_cache is None and self.disk_cache_bytes != _DEFAULTS["disk_cache_bytes"]:
             raise InvalidRequest("has no effect without disk_cache, a directory: give one", field="disk_cache_bytes")
+
+    @property
+    def gives_chunks(self) -> bool:
+        """Whether chunk_size is a number."""
+        return self.chunk_size not in (AUTO, BLOCK)
 
     def resolved(self) -> EngineSettings:
         """With every "auto" and None replaced by what this machine gives."""

@@ -14,6 +14,7 @@ import numpy as np
 from ramet.denoise.check import check, check_ids, width
 from ramet.denoise.course import Writing
 from ramet.denoise.draws import Draws
+from ramet.denoise.elastic import AUTO, MIN_SIZE, fixed_size
 from ramet.denoise.live import Beginning
 from ramet.denoise.masking import Masking
 from ramet.denoise.noise import Noise
@@ -225,8 +226,9 @@ class ReplyWriter(Writer):
             unmasking=self._unmasking(request), draws=self._draws(request, prompt),
         )  # fmt: skip
         return Reply(
-            prompt, beginning, on_piece=on_piece, salt=request.cache_salt, chunk_size=self._chunk_size(request)
-        )
+            prompt, beginning, on_piece=on_piece, salt=request.cache_salt, chunk_size=self._chunk_size(request),
+            repeats=request.seed is not None or self._settings.batch_invariant,
+        )  # fmt: skip
 
     def _unmasking(self, request: GenerationRequest) -> Unmasking:
         """The request's own, the server's for what it leaves open."""
@@ -254,20 +256,31 @@ class ReplyWriter(Writer):
         return Draws(temperature=temperature, top_k=top_k, top_p=top_p, noise=Noise.of(request.seed, prompt))
 
     def _chunk_size(self, request: GenerationRequest) -> int | None:
-        size = request.chunk_size
-        if size is not None and not (self._masking and 2 <= size <= self._masking.size):
-            raise InvalidRequest(f"{size} is no size of a chunk of this model", field="chunk_size")
-        if size is not None and self._settings.mode == "block":
+        """Of one whose chunks have one size alone and at any load; None where the load chooses it."""
+        own, settings = request.chunk_size, self._settings
+        if self._masking is None:
+            return None
+        block = self._masking.size
+        if own is not None and not MIN_SIZE <= own <= block:
             raise InvalidRequest(
-                "has no effect where whole blocks run (--mode block): leave it away", field="chunk_size"
+                f"{own} is no size of a chunk: from {MIN_SIZE} to the block's {block}", field="chunk_size"
             )
-        return size
+        if settings.mode == "block":
+            if own is not None:
+                raise InvalidRequest(
+                    "has no effect where whole blocks run (--mode block): leave it away", field="chunk_size"
+                )
+            return block
+        by_load = settings.chunk_tiers is not None or settings.chunk_size == AUTO
+        if own is None and by_load and request.seed is None:
+            return None
+        return own or fixed_size(settings.chunk_size, block, settings.chunk_tiers)
 
 
 def _generation(reply: Reply, n_cached: int) -> Generation:
     assert reply.finish is not None
     told = positions(reply.tokens, reply.logprobs)
-    return Generation(told, reply.finish, len(reply.prompt), n_cached, reply.n_steps, 0, reply.n_rows)
+    return Generation(told, reply.finish, len(reply.prompt), n_cached, reply.n_steps, 0, reply.n_rows, reply.chunk_size)
 
 
 def _check(request: GenerationRequest, kind: Kind, vocab_size: int) -> None:

@@ -17,7 +17,7 @@ struct Blocks {
     uint8_t* live;
     int32_t* tokens;
     float* logprobs;
-    int32_t *start, *n_open, *steps, *streaks;
+    int32_t *start, *until, *n_open, *steps, *streaks;
     const int32_t* group;
     int32_t *told, *end;
     const int32_t* n_prompt;
@@ -70,6 +70,8 @@ class Reply {
     int32_t start() const { return of_.start[at_]; }
     int32_t told() const { return of_.told[at_]; }
     int32_t end() const { return of_.end[at_]; }
+    // Where in its live blocks nothing is run any more, behind a token that ends it.
+    int32_t behind_end() const { return std::min(of_.until[at_] - start(), 2 * size_); }
     int32_t n_open() const { return of_.n_open[at_]; }
     float threshold() const { return of_.thresholds[of_.group[at_]]; }
     int32_t& token(int32_t offset) const { return of_.tokens[(int64_t)at_ * 2 * size_ + offset]; }
@@ -80,20 +82,25 @@ class Reply {
     uint8_t* rows(int32_t block, Kind kind) const { return of_.live + (((int64_t)at_ * 2 + block) * 2 + kind) * size_; }
     uint8_t& row(int32_t offset, Kind kind) const { return rows(offset / size_, kind)[offset % size_]; }
 
-    int32_t count(int32_t block, Kind kind) const {
+    int32_t count(int32_t block, Kind kind) const { return count(block, kind, size_); }
+    int32_t count(int32_t block, Kind kind, int32_t until) const {
         const uint8_t* rows = this->rows(block, kind);
         int32_t n = 0;
-        for (int32_t i = 0; i < size_; ++i) n += rows[i];
+        for (int32_t i = 0; i < until; ++i) n += rows[i];
         return n;
     }
-    int32_t count() const {
-        return count(0, kPending) + count(0, kMasked) + count(1, kPending) + count(1, kMasked);
+    // Of both blocks, before a place in them.
+    int32_t count(int32_t until) const {
+        int32_t n = 0;
+        for (int32_t block : {0, 1})
+            for (Kind kind : {kPending, kMasked}) n += count(block, kind, std::min(until - block * size_, size_));
+        return n;
     }
     bool is_decided() const { return !count(0, kMasked); }
 
     // Rows of the block to be opened beside the first one, where another is wanted.
     int32_t n_next(bool wanted) const {
-        return wanted && n_open() == 1 ? std::clamp(end() - start() - size_, 0, size_) : 0;
+        return wanted && n_open() == 1 && end() > start() + size_ ? size_ : 0;
     }
 
     // Pending rows of the end of the prompt.
@@ -106,9 +113,7 @@ class Reply {
 
     // The first or second live block, all masked.
     void open(int32_t block) const {
-        const int32_t n = of_.whole ? size_ : std::clamp(end() - start() - block * size_, 0, size_);
-        std::fill_n(rows(block, kPending), size_, 0);
-        std::fill_n(std::fill_n(rows(block, kMasked), n, 1), size_ - n, 0);
+        std::fill_n(rows(block, kPending), size_, 0), std::fill_n(rows(block, kMasked), size_, 1);
         std::fill_n(&token(block * size_), size_, (int32_t)of_.mask);
         step(block) = 0, of_.n_open[at_] = block + 1;
     }
@@ -126,12 +131,9 @@ class Reply {
         return true;
     }
 
-    // The reply ends behind a token. Behind the end nothing is run; with whole blocks what is there is part of them.
+    // The reply ends behind a token.
     void end_behind(int32_t offset) const {
-        int32_t& end = of_.end[at_];
-        end = std::min(end, start() + offset + 1);
-        if (of_.whole) return;
-        for (int32_t i = end - start(); i < 2 * size_; ++i) row(i, kPending) = row(i, kMasked) = 0;
+        for (int32_t* each : {of_.end, of_.until}) each[at_] = std::min(each[at_], start() + offset + 1);
     }
 
     // Where in its live blocks the first row is that is not known.
@@ -208,27 +210,28 @@ class Chunk {
         : of_(of), reply_(of, place), at_(place), i_(i), to_(to) {}
 
     // A block, kept where all of it is known.
-    void whole() {
+    void block() {
         const int32_t n = reply_.size();
         Philox noise = this->noise(0);
         for (int32_t i = 0; i < n; ++i) add(i, reply_.rows(0, kMasked)[i], noise);
         finish(n, 0, n_reads_ ? 0 : n);
     }
 
-    // The pending rows and then the leftmost masked ones, by block.
+    // The pending rows and then the leftmost masked ones, by block; all where whole blocks are run.
     void rows(int32_t size) {
-        size = std::min(size, reply_.size());
         const bool decided = reply_.is_decided(), ahead = of_.ahead && size == reply_.size();
+        const bool whole = size > reply_.size();
         if (reply_.n_next(decided || ahead) > 0) reply_.open(1);
         const bool both = !of_.ahead || decided || ahead;
-        left_ = size + reply_.n_on_top();
+        until_ = whole ? 2 * reply_.size() : reply_.behind_end();
+        left_ = whole ? 2 * reply_.size() : size + reply_.n_on_top();
         int32_t n[2] = {0, 0}, n_pending[2] = {0, 0};
         for (int32_t block = 0; block < 1 + both; ++block) {
             Philox noise = this->noise(block);
             n_pending[block] = add(block, kPending, noise);
             n[block] = n_pending[block] + add(block, kMasked, noise);
         }
-        finish(n[0], n[1], n_pending[0] + (decided || !of_.ahead ? n_pending[1] : 0));
+        finish(n[0], n[1], (decided || !whole ? n_pending[0] : 0) + (decided && !whole ? n_pending[1] : 0));
     }
 
   private:
@@ -238,8 +241,9 @@ class Chunk {
 
     int32_t add(int32_t block, Kind kind, Philox& noise) {
         const uint8_t* rows = reply_.rows(block, kind);
+        const int32_t most = std::min(reply_.size(), until_ - block * reply_.size());
         int32_t n = 0;
-        for (int32_t i = 0; i < reply_.size() && left_; ++i)
+        for (int32_t i = 0; i < most && left_; ++i)
             if (rows[i]) add(block * reply_.size() + i, kind == kMasked, noise), ++n, --left_;
         return n;
     }
@@ -267,7 +271,7 @@ class Chunk {
     Reply reply_;
     int32_t at_, i_;
     Chunks& to_;
-    int32_t left_ = 0, n_reads_ = 0;
+    int32_t until_ = 0, left_ = 0, n_reads_ = 0;
 };
 
 // What a step drew: for each of the rows that are read.
@@ -386,15 +390,16 @@ class Outcome {
 
 extern "C" {
 
-// Rows that the largest chunks of n replies have, and those of them that come on top of a chunk's size.
-void ramet_blocks_uncached(
-    const ramet::Blocks* of, const int32_t* places, int32_t n, int32_t* uncached, int32_t* on_top
-) {
+// Three times n numbers: rows that the largest chunks of n replies have, those of them that come on top of a chunk's
+// size, and rows of steps of whole blocks.
+void ramet_blocks_uncached(const ramet::Blocks* of, const int32_t* places, int32_t n, int32_t* found) {
     for (int32_t i = 0; i < n; ++i) {
         const ramet::Reply reply(*of, places[i]);
-        const int32_t all = reply.count() + reply.n_next(of->ahead || reply.is_decided());
-        on_top[i] = of->whole ? 0 : reply.n_on_top();
-        uncached[i] = of->whole ? reply.size() : std::min(all, reply.size() + on_top[i]);
+        int32_t &uncached = found[i], &on_top = found[n + i], &whole = found[2 * n + i];
+        on_top = of->whole ? 0 : reply.n_on_top();
+        const int32_t all = reply.count(reply.behind_end()) + reply.n_next(of->ahead || reply.is_decided());
+        uncached = of->whole ? reply.size() : std::min(all, reply.size() + on_top);
+        whole = of->whole ? reply.size() : reply.count(2 * reply.size()) + reply.n_next(reply.is_decided());
     }
 }
 
@@ -406,7 +411,7 @@ void ramet_blocks_chunks(
     made.clear();
     for (int32_t i = 0; i < n; ++i) {
         ramet::Chunk chunk(*of, places[i], i, made);
-        of->whole ? chunk.whole() : chunk.rows(sizes[i]);
+        of->whole ? chunk.block() : chunk.rows(sizes[i]);
     }
 }
 

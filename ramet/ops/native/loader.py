@@ -53,7 +53,7 @@ def _held(file: Path) -> ctypes.PyDLL:
     functions.ramet_pack.argtypes = (address, number, address, address)
     functions.ramet_plan.argtypes = (address, address, address, number, address)
     functions.ramet_planned.argtypes = (address,)
-    functions.ramet_blocks_uncached.argtypes = (address, address, number, address, address)
+    functions.ramet_blocks_uncached.argtypes = (address, address, number, address)
     functions.ramet_blocks_chunks.argtypes = (address, address, address, number, address)
     functions.ramet_blocks_take.argtypes = (address, address, number, address, number, *[address] * 6)
     functions.ramet_stage.argtypes = (address, address, address, address, number, address)

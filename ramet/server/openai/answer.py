@@ -25,7 +25,8 @@ class PromptDetails(_Answer):
 
 class TextUsage(_Answer):
     """Tokens, and what it took to write them, of all replies together: passes, counted for each reply in them, and
-    canvases; or, where there are none, tokens that a pass gained and rows that it ran, for a reply on average."""
+    canvases; or, where there are none, tokens that a pass gained and rows that it ran, for a reply on average.
+    x_chunk_size: rows of a chunk at most, where one size holds for all of the replies at any load."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -35,6 +36,7 @@ class TextUsage(_Answer):
     x_canvases: int | None = _WHERE_KNOWN
     x_tokens_per_step: float | None = _WHERE_KNOWN
     x_mean_chunk: float | None = _WHERE_KNOWN
+    x_chunk_size: int | None = _WHERE_KNOWN
 
     @classmethod
     def of(cls, tallies: Sequence[Tally]) -> TextUsage:
@@ -42,6 +44,7 @@ class TextUsage(_Answer):
             sum(getattr(tally, name) for tally in tallies)
             for name in ("n_prompt", "n_tokens", "n_steps", "n_rows", "n_canvases")
         )
+        sizes = {tally.chunk_size for tally in tallies}
         return cls(
             prompt_tokens=n_prompt,
             completion_tokens=n_tokens,
@@ -51,6 +54,7 @@ class TextUsage(_Answer):
             x_canvases=n_canvases or None,
             x_tokens_per_step=None if n_canvases else round(n_tokens / max(n_steps, 1), 4),
             x_mean_chunk=None if n_canvases else round(n_rows / max(n_steps, 1), 4),
+            x_chunk_size=sizes.pop() if len(sizes) == 1 else None,
         )
 
 

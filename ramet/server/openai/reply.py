@@ -50,6 +50,7 @@ class Reply:
         self.tally.n_steps += piece.n_steps
         self.tally.n_rows += piece.n_rows
         self.tally.n_canvases += piece.n_canvases
+        self.tally.chunk_size = piece.chunk_size
         self.tally.n_cached = max(self.tally.n_cached, piece.n_cached)
         texts, offsets = list[str](), list[int]()
         reason: str | int | None = None

@@ -192,7 +192,8 @@ class TextRequest(BaseModel):
     stream: bool = Field(default=False, description="Send events, whenever more of the text is certain.")
     stream_options: StreamOptions | None = None
     seed: Seed | None = Field(
-        default=None, description="Of what is drawn; taken from the prompt if absent, so that a request repeats."
+        default=None,
+        description="Of what is drawn; taken from the prompt if absent. A request with one repeats at any load.",
     )
     temperature: Annotated[float, Field(ge=0, le=MAX_TEMPERATURE)] | None = Field(
         default=None, description="At which ids are drawn; 0 takes the likeliest. The model's own if absent."

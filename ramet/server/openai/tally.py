@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 @dataclass
 class Tally:
     """What a reply took: n_steps passes, of n_rows of its rows where it has no canvases. n_cached of the n_prompt
-    tokens were not computed again. n_first of the n_tokens were the first to come."""
+    tokens were not computed again. n_first of the n_tokens were the first to come. chunk_size: of a reply whose chunks
+    have one size at any load."""
 
     n_prompt: int
     n_cached: int = 0
@@ -18,6 +19,7 @@ class Tally:
     n_steps: int = 0
     n_rows: int = 0
     n_canvases: int = 0
+    chunk_size: int | None = None
     _began: float = field(default_factory=time.perf_counter, repr=False)
     _first: float = field(default=0.0, repr=False)
     _latest: float = field(default=0.0, repr=False)
