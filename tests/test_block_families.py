@@ -25,6 +25,8 @@ from ramet.engine.settings import EngineSettings
 from ramet.errors import CheckpointError, InvalidRequest
 from ramet.families import FAMILIES
 from ramet.layers.experts import ChosenExperts, GroupsRouter
+from ramet.ops.experts import cpu as experts
+from ramet.ops.native import library
 from ramet.request import DecisionRequest, NoulAnswer
 from ramet.tree import Read, Reads, Segment, Tree
 
@@ -379,9 +381,15 @@ def test_equal_answers_whatever_shares_the_round() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_bits_of_the_question_asked_alone(name: str, dtype: str) -> None:
-    """Whatever shares the round, in chunks, and resumed."""
+    """Whatever shares the round, in chunks, and resumed. Experts in bfloat16 need a processor's units for it, and
+    without them the mode is refused."""
     directory, _ = block_models.saved(name, suffix="-b32")
     settings: dict[str, Any] = {"dtype": dtype, "batch_invariant": True}
+    found = library()
+    if dtype == "bfloat16" and name.endswith("_moe") and not (found and experts.packs(found, torch.bfloat16)):
+        with pytest.raises(CheckpointError, match="experts in bfloat16 on this processor"):
+            tiny_engine(source=directory, **settings)
+        return
     with (
         tiny_engine(source=directory, prefix_caching=False, **settings) as lone,
         tiny_engine(source=directory, max_round_tokens=160, **settings) as loaded,
