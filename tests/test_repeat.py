@@ -87,6 +87,7 @@ def test_a_seed_repeats_beside_any_others(settings: dict[str, Any], monkeypatch:
         ({"chunk_size": "auto"}, {}, None), ({"chunk_size": "auto"}, {"seed": 0}, BLOCK),
         ({"chunk_size": "auto"}, {"chunk_size": 3}, 3), ({"chunk_size": "auto", "chunk_tiers": "1:4"}, {}, None),
         ({"chunk_size": "auto", "chunk_tiers": "1:4,9:2"}, {"seed": -1}, 4), ({"chunk_size": "block"}, {}, BLOCK),
+        ({"chunk_size": "block", "chunk_tiers": "1:4"}, {}, None),
         ({"chunk_size": "5"}, {"seed": 1}, 5), ({"chunk_size": "block", "mode": "block"}, {}, BLOCK),
     ],
 )  # fmt: skip

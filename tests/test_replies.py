@@ -258,7 +258,7 @@ def test_chunks_of_a_size_of_their_own_are_other_rows_to_the_rest() -> None:
 def test_where_nothing_can_be_measured_chunks_are_blocks(caplog: pytest.LogCaptureFixture) -> None:
     with loaded(chunk_size="auto", block_size=4, max_round_tokens=16) as engine:
         assert_sizes_were_run(engine, together(engine, [asked(p, max_tokens=9) for p in prompts(engine, [5, 6])]))
-        assert max(engine.histograms()["chunk_size"]) <= 4
+        assert max(engine.histograms()["chunk_size"]) <= 2 * 4, "a block, and one that is kept beside it"
     assert "whole blocks" in caplog.text
 
 

@@ -108,7 +108,8 @@ def with_blocks(settings: EngineSettings, block: int) -> EngineSettings:
     """For blocks of so many rows. The load chooses no chunks where it is to decide nothing. Raises InvalidRequest for
     `ahead` where no chunk is as large as a block, so that none would reach into the next."""
     is_block = settings.chunk_size == BLOCK or (settings.chunk_size == AUTO and settings.batch_invariant)
-    size = str(block) if is_block and settings.mode == "chunk" else settings.chunk_size
+    is_told = settings.mode == "block" or settings.chunk_tiers is not None  # in another way
+    size = str(block) if is_block and not is_told else settings.chunk_size
     tiers = Tiers.parse(settings.chunk_tiers, block) if settings.chunk_tiers is not None else None
     largest = max(rows for _, rows in tiers.tiers) if tiers else int(size) if size.isdecimal() else block
     if settings.ahead and largest < block:
