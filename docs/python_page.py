@@ -49,12 +49,19 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ),
     ),
 )  # fmt: skip
-_INSIDE = {"DecisionRequest.ignored", "Engine.model", "Generation.of", "Reads.part"}  # for Ramet's own use
+_INSIDE = {
+    "DecisionRequest.ignored",
+    "DecisionRequest.refused",
+    "Engine.model",
+    "Generation.of",
+    "Reads.part",
+}  # for Ramet's own use
 _ALIASES = {  # what annotations call by a name; None: a choice of words, which is shown
     "Text": "`str`, or a `dict` or `list` of JSON values",
     "Name": "`str` that is not empty",
     "Question": "`Noul`, `Choice` or `Score`",
     "Answer": "`NoulAnswer`, `ChoiceAnswer` or `ScoreAnswer`",
+    "Seed": "`int` of 64 bits, signed",
     "Temperature": "`float` from 0.01 to 100, or a `dict` of such by `noul`, `choice`, `score`",
     "Message": "`Mapping` with `role` and `content`, and what else the model's template reads",
     "IntArray, FloatArray, BoolArray": "NumPy arrays of int32, float32 and bool",
@@ -188,12 +195,16 @@ def _fields(cls: type, helps: Mapping[str, str]) -> list[tuple[str, ...]]:
         told = [(f.name, *_dataclass_default(f), helps.get(f.name)) for f in dataclasses.fields(cls) if f.init]
     else:
         return []
-    annotations = inspect.get_annotations(cls)
+    annotations = {name: re.sub(r"Annotated\[(\w+), .*\]", r"\1", told) for name, told in _annotations(cls).items()}
     return [
         (f"`{name}`", f"`{annotations[name]}`", "required" if required else f"`{value!r}`",
          meaning or _comment(name, cls))
         for name, required, value, meaning in told
     ]  # fmt: skip
+
+
+def _annotations(cls: type) -> dict[str, str]:
+    return {name: str(told) for name, told in inspect.get_annotations(cls).items()}
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -101,7 +101,7 @@ def test_the_same_bits_over_http(family: str) -> None:
 
 def test_the_flag_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """`ramet serve --batch-invariant` says so, and refuses a model that cannot keep it."""
-    monkeypatch.setattr("ramet.server.serve", lambda engine, settings: None)
+    monkeypatch.setattr("ramet.server.serve", lambda *_: None)
     asked = ["serve", "--device", "cpu", "--dtype", "float32", "--cache-bytes", str(1 << 24), "--batch-invariant"]
     result = CliRunner().invoke(cli.main, [*asked, "--model", str(checkpoint("qwen3_5"))])
     assert result.exit_code == 0

@@ -62,7 +62,7 @@ import ramet.server
 from cli_engine import CliEngine
 from ramet import cli
 cli.load_engine = CliEngine(name="smollm2").load
-ramet.server.serve = lambda engine, settings: None
+ramet.server.serve = lambda *_: None
 cli.main()
 """
 
@@ -142,6 +142,8 @@ def test_answers_in_json(request: pytest.FixtureRequest) -> None:
         for block, answer in found:
             pairs = zip(_requests(block.text), _values(answer.text), strict=True)
             told = [(engine.decide(DecisionRequest.parse(body)), shown) for body, shown in pairs if "answers" in shown]
+            for decision, shown in told:
+                assert _texts(decision.model_dump(mode="json")["answers"]) == _texts(shown["answers"]), answer.place
             numbers = _floats([decision.model_dump(mode="json")["answers"] for decision, _ in told])
             n_tokens = [decision.usage.input_tokens for decision, _ in told]
             if request.config.getoption("--write-examples"):
@@ -260,6 +262,13 @@ def _requests(script: str) -> list[Any]:
     """The JSON objects of a script: what curl sends, and the lines of a file."""
     sent = re.findall(r" -d '(\{.+?\})'", script, re.DOTALL)
     return [json.loads(text) for text in sent or re.findall(r"^\{.+\}$", script, re.MULTILINE)]
+
+
+def _texts(value: Any) -> Any:
+    """All of a JSON value but its numbers."""
+    if isinstance(value, dict):
+        return {key: _texts(inner) for key, inner in value.items()}
+    return value if isinstance(value, str) else type(value)
 
 
 def _floats(value: Any) -> list[float]:

@@ -32,11 +32,11 @@ def decide(**fields: Any) -> Callable[[Engine], Any]:
 
 
 def submit(**how: Any) -> Callable[[Engine], Any]:
-    return lambda engine: engine.submit(how.pop("tree", TREE), **how).result(30)
+    return lambda engine: engine.submit(how.pop("tree", TREE), **how).result()
 
 
 def tree_of(ids: Any) -> Callable[[Engine], Any]:
-    return lambda engine: engine.submit(Tree.of([Segment(ids, reads=[Read([1])])])).result(30)
+    return lambda engine: engine.submit(Tree.of([Segment(ids, reads=[Read([1])])])).result()
 
 
 def write(prompt: Any, **how: Any) -> Callable[[Engine], Any]:
@@ -88,7 +88,7 @@ def test_what_is_no_request_is_refused_and_harms_nobody(engine: Engine, case: st
         ask(engine)
     assert field is None or caught.value.field == field or caught.value.problems
     assert engine.fault is None
-    assert np.isfinite(engine.submit(TREE).result(30).logits).all()
+    assert np.isfinite(engine.submit(TREE).result().logits).all()
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_what_cannot_be_taken_in_fails_alone_and_at_once(engine: Engine, monkeyp
     monkeypatch.setattr(type(pages), "keys", failing)
     bad, good = engine.submit(TREE, n_keep=2), engine.submit(TREE, n_keep=3)
     with pytest.raises(EngineFault, match="cannot be taken in: ZeroDivisionError: oh"):
-        bad.result(30)
-    assert np.isfinite(good.result(30).logits).all()
+        bad.result()
+    assert np.isfinite(good.result().logits).all()
     assert engine.fault is None
 
 

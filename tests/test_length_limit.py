@@ -98,11 +98,11 @@ def test_a_decision_takes_as_many_positions_as_there_are(
     fits, beyond = (of_length(engine, body, n) for n in (most, most + step))
     url = f"{serve(engine).url}/v1/systemone"
     assert engine.decide(DecisionRequest.parse(fits)).answers
-    assert httpx2.post(url, json=fits, timeout=60).status_code == 200
+    assert httpx2.post(url, json=fits).status_code == 200
     rounds = engine.stats()["rounds_total"]
     with pytest.raises(RequestTooLong, match=rf"{most + step} tokens; the model takes {limit} \(max_model_len\)"):
         engine.decide(DecisionRequest.parse(beyond))
-    reply = httpx2.post(url, json=beyond, timeout=60)
+    reply = httpx2.post(url, json=beyond)
     assert reply.status_code == 413
     assert f"{most + step} tokens; the model takes {limit}" in reply.text
     assert engine.stats()["rounds_total"] == rounds, "refused before any work"
@@ -139,7 +139,7 @@ def test_a_text_takes_as_many_positions_as_there_are(kind: str, engine_of: Calla
     def post(n_prompt: int, n_tokens: int) -> httpx2.Response:
         ids = [5 + n % 20 for n in range(n_prompt)]
         body = {"prompt": ids, "max_tokens": n_tokens, "ignore_eos": True, **xargs}
-        return httpx2.post(url, json=body, timeout=60)
+        return httpx2.post(url, json=body)
 
     assert write(*fits) == fits[1]
     assert post(*fits).status_code == 200
@@ -168,6 +168,6 @@ def test_an_open_length_fills_what_there_is(
 def test_a_chat_beyond_the_limit(engine_of: Callable[..., Engine], serve: Serve) -> None:
     url = f"{serve(engine_of('qwen3')).url}/v1/chat/completions"
     body = {"messages": [{"role": "user", "content": "on"}], "ignore_eos": True}
-    n_prompt = httpx2.post(url, json=body | {"max_tokens": 1}, timeout=60).json()["usage"]["prompt_tokens"]
+    n_prompt = httpx2.post(url, json=body | {"max_tokens": 1}).json()["usage"]["prompt_tokens"]
     for n, status in ((LIMIT - n_prompt, 200), (LIMIT - n_prompt + 1, 400)):
-        assert httpx2.post(url, json=body | {"max_tokens": n}, timeout=60).status_code == status
+        assert httpx2.post(url, json=body | {"max_tokens": n}).status_code == status

@@ -65,11 +65,11 @@ def server(request: pytest.FixtureRequest) -> Iterator[LiveServer]:
 
 
 def post(server: LiveServer, path: str, body: dict[str, Any]) -> httpx2.Response:
-    return httpx2.post(f"{server.url}{path}", json=body, timeout=60)
+    return httpx2.post(f"{server.url}{path}", json=body)
 
 
 def health(server: LiveServer) -> tuple[int, dict[str, Any]]:
-    reply = httpx2.get(f"{server.url}/health", timeout=60)
+    reply = httpx2.get(f"{server.url}/health")
     return reply.status_code, reply.json()
 
 
@@ -163,15 +163,15 @@ def test_trees_of_one_round(own_rows: LiveServer) -> None:
     engine = own_rows.engine
     assert isinstance(engine, Engine)
     trees = [Tree.of([Segment([5, i, 7], reads=[Read([1, 2])])]) for i in (30, BAD, 31, 32)]
-    lone = [None if i == 1 else engine.submit(tree).result(60).logits for i, tree in enumerate(trees)]
+    lone = [None if i == 1 else engine.submit(tree).result().logits for i, tree in enumerate(trees)]
     futures = [engine.submit(tree) for tree in trees]
     for i, (future, alone) in enumerate(zip(futures, lone, strict=True)):
         if i == 1:
             with pytest.raises(EngineFault, match="logits are not finite"):
-                future.result(60)
+                future.result()
         else:
             assert alone is not None
-            np.testing.assert_allclose(future.result(60).logits, alone, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(future.result().logits, alone, rtol=1e-4, atol=1e-5)
 
 
 def test_a_stream_that_overflows_on_its_way_ends_with_an_error(own_rows: LiveServer) -> None:

@@ -64,7 +64,7 @@ def _served(directory: Path, number: int, words: Sequence[str]) -> dict[str, Any
     try:
         assert process.stderr is not None
         url = next(line for line in process.stderr if "answers at" in line).split("answers at ")[1].strip()
-        reply = httpx2.post(f"{url}/v1/systemone", json=BODY, timeout=300)
+        reply = httpx2.post(f"{url}/v1/systemone", json=BODY)
         process.send_signal(number)
         out, err = process.communicate()
     finally:

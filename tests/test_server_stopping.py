@@ -83,7 +83,7 @@ def ask(url: str, body: dict[str, Any] = BODY) -> tuple[threading.Thread, list[h
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_running_request_is_answered_and_the_program_goes_on(start: Start, number: int) -> None:
-    process, url = start(0.5, 30, 0)
+    process, url = start(3, 30, 0)  # seconds, in which the signal comes
     client, replies = ask(f"{url}/v1/systemone")
     assert process.stdout is not None
     assert process.stdout.readline() == "deciding\n"

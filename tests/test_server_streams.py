@@ -40,7 +40,7 @@ def cut_off(text: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 )
 def test_a_fault(serve: Serve, path: str, failure: RametError, code: str) -> None:
     text = StubWriter(reply=written(TEXT), width=2, failure=failure, fails_at=1)
-    reply = httpx2.post(serve(StubEngine(text=text)).url + path, json=ROUTES[path] | {"stream": True}, timeout=60)
+    reply = httpx2.post(serve(StubEngine(text=text)).url + path, json=ROUTES[path] | {"stream": True})
     parts, error = cut_off(reply.text)
     assert parts
     assert all("choices" in part for part in parts)
