@@ -61,7 +61,7 @@ def test_it_says_what_it_is(amx: Library) -> None:
 def test_sums(rows: int, n: int, k: int) -> None:
     """Tiles that are whole and parts of them, in every dimension; few rows and many."""
     packed, weight = product(n, k)
-    x, residual = torch.randn(rows, k).bfloat16(), torch.randn(rows, n).bfloat16()
+    x, residual = torch.randn(rows, k).bfloat16(), torch.randn(rows, n)
     expected = x.double() @ weight.double().T
     torch.testing.assert_close(packed(x).double(), expected, rtol=TOLERANCE, atol=TOLERANCE)
     total = packed.add(x, residual).double()

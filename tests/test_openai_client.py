@@ -269,7 +269,7 @@ def test_a_model_s_name_may_have_a_slash(client: Any) -> None:
 
 
 def test_what_makes_no_sense_is_refused_by_name(client: Any) -> None:
-    for fields in ({"temperature": 0}, {"top_p": 0.9}, {"n": 2}, {"response_format": {"type": "json_object"}},
+    for fields in ({"temperature": -1}, {"top_p": 0.9}, {"n": 2}, {"response_format": {"type": "json_object"}},
                    {"tools": [{"type": "function", "function": {"name": "f"}}]}, {"logit_bias": {"1": 2}}):  # fmt: skip
         with pytest.raises(openai.BadRequestError) as caught:
             chat(client, **fields)

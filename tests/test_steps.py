@@ -239,7 +239,7 @@ def written(engine: Engine, request: GenerationRequest, denoising: Denoising) ->
     return pieces
 
 
-@pytest.mark.parametrize("wrong", [0, 9, -1, True, "2", 2.0])
+@pytest.mark.parametrize("wrong", [0, 9, -1, True, "2", 2.5])
 def test_the_number_of_steps_is_checked(engine: Engine, wrong: Any) -> None:
     with pytest.raises(InvalidRequest) as caught:
         engine.decide(**JOINT, x_steps=wrong)
