@@ -1,4 +1,4 @@
-"""Fixtures for tests of an op's cpu.py: through its compiled kernel, and through plain torch."""
+"""What tests of an op's cpu.py share: its compiled kernel, plain torch, and what the processor lacks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
+from ramet.errors import CheckpointError
 from ramet.ops import native
+from ramet.ops.experts import cpu as experts
 
 Fixture = Callable[..., Any]
 
@@ -35,3 +38,14 @@ def _compiled_library() -> native.Library:
     if found is None:
         pytest.skip(f"no compiled kernels here: {native.status()[1]}")
     return found
+
+
+def experts_refused(make: Callable[[], object], model_type: str, dtype: str) -> bool:
+    """Whether the mode of the same bits cannot be had here: experts in bfloat16 need a processor's units for it. Checks
+    that `make`, which loads such a model, is then refused."""
+    found = native.library()
+    if dtype != "bfloat16" or not model_type.endswith("_moe") or (found and experts.packs(found, torch.bfloat16)):
+        return False
+    with pytest.raises(CheckpointError, match="experts in bfloat16 on this processor"):
+        make()
+    return True

@@ -13,6 +13,7 @@ import pytest
 import torch
 from answers import assert_close
 from block_models import BlockModel, block_causal
+from kernel_paths import experts_refused
 from safetensors.torch import load_file, save_file
 from test_checkpoint import copied
 from test_exactness import run
@@ -25,8 +26,6 @@ from ramet.engine.settings import EngineSettings
 from ramet.errors import CheckpointError, InvalidRequest
 from ramet.families import FAMILIES
 from ramet.layers.experts import ChosenExperts, GroupsRouter
-from ramet.ops.experts import cpu as experts
-from ramet.ops.native import library
 from ramet.request import DecisionRequest, NoulAnswer
 from ramet.tree import Read, Reads, Segment, Tree
 
@@ -381,14 +380,10 @@ def test_equal_answers_whatever_shares_the_round() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_bits_of_the_question_asked_alone(name: str, dtype: str) -> None:
-    """Whatever shares the round, in chunks, and resumed. Experts in bfloat16 need a processor's units for it, and
-    without them the mode is refused."""
+    """Whatever shares the round, in chunks, and resumed."""
     directory, _ = block_models.saved(name, suffix="-b32")
     settings: dict[str, Any] = {"dtype": dtype, "batch_invariant": True}
-    found = library()
-    if dtype == "bfloat16" and name.endswith("_moe") and not (found and experts.packs(found, torch.bfloat16)):
-        with pytest.raises(CheckpointError, match="experts in bfloat16 on this processor"):
-            tiny_engine(source=directory, **settings)
+    if experts_refused(lambda: tiny_engine(source=directory, **settings), name, dtype):
         return
     with (
         tiny_engine(source=directory, prefix_caching=False, **settings) as lone,
