@@ -65,9 +65,10 @@ def run(source: str, settings: Mapping[str, Any], work: Work, *, watch: Watch) -
     """settings: of the engines, as `Engine.load` takes them. Raises as it does."""
     watch.step(f"loading {source}")
     began = time.perf_counter()
+    unmeasured = {name: value for name, value in settings.items() if name != "latency_cache"}
     with (
         Engine.load(source, **settings, chunk_size="auto") as auto,
-        Engine.load(source, **settings, mode="block") as whole,
+        Engine.load(source, **unmeasured, mode="block") as whole,
     ):
         engines = {AUTO: auto, WHOLE: whole}
         threads = auto.settings.threads
