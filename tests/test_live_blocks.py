@@ -124,6 +124,26 @@ def test_each_is_as_if_alone(made: Made, many: list[Asks], block: int, mode: Mod
 
 
 @each_kind
+def test_an_end_behind_max_tokens_is_known_again(made: Made) -> None:
+    """Rows behind it stay away when a reply begins again, as they did before."""
+    live = made(8, MASK, "chunk", False)
+    asked = Asks([0, 0, 0], 1, frozenset({3}), 0.0, "low_confidence_dynamic", None, 0.5)
+    reply = asked.reply(8, "chunk")
+    reply.place = live.add(reply.beginning())
+    places = np.array([reply.place], np.int32)
+    chunks = live.chunks(places, np.array([8], np.int32))
+    sure, tokens = np.zeros(len(chunks.reads), np.float32), np.ones(len(chunks.reads), np.int32)
+    sure[-2], tokens[-2] = 1.0, 3  # position 6
+    live.take(chunks, tokens, sure, sure)
+    before = live.uncached(places)[0].tolist()
+    beginning = live.beginning(reply.place)
+    live.drop(reply.place)
+    again = np.array([live.add(beginning)], np.int32)
+    assert live.uncached(again)[0].tolist() == [7]
+    assert before[0] <= 7
+
+
+@each_kind
 @pytest.mark.parametrize("mode", ["chunk", "block"])
 @pytest.mark.parametrize("ahead", [False, True])
 def test_every_length_of_prompt(made: Made, mode: Mode, ahead: bool) -> None:

@@ -10,12 +10,13 @@ import torch
 
 
 def _mend_interpreter() -> None:
-    """Triton 3.6's: loop bounds for NumPy 2.4, bfloat16 in products, and rounding to bfloat16 as the GPU does it."""
+    """Triton 3.6's: loop bounds for NumPy 2.4, bfloat16 in products, and rounding to bfloat16 as the GPU does it.
+    Products are summed in float64, for the libraries below NumPy sum a row in another order where it stands beside
+    fewer."""
     import triton.language as tl
     from triton.runtime import interpreter
 
     patch, convert = interpreter._patch_lang_tensor, interpreter._convert_float
-    multiply = interpreter.InterpreterBuilder.create_dot
 
     def patched(tensor: Any, scope: Any) -> None:
         patch(tensor, scope)
@@ -33,8 +34,9 @@ def _mend_interpreter() -> None:
             return x
         return interpreter.TensorHandle((x.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
 
-    def multiplied(self: Any, a: Any, b: Any, *rest: Any) -> Any:
-        return multiply(self, wide(a), wide(b), *rest)
+    def multiplied(self: Any, a: Any, b: Any, d: Any, *_: Any) -> Any:
+        total = np.matmul(wide(a).data, wide(b).data, dtype=np.float64) + d.data
+        return interpreter.TensorHandle(total.astype(d.data.dtype), d.dtype.scalar)
 
     interpreter._patch_lang_tensor, interpreter._convert_float = patched, converted
     interpreter.InterpreterBuilder.create_dot = multiplied

@@ -91,9 +91,9 @@ class LiveBlocks:
         self._tokens[place, known] = beginning.tokens[beginning.known]
         if beginning.logprobs is not None:
             self._logprobs[place, :n] = beginning.logprobs
-        last = beginning.end - 1 - beginning.start
-        ended = bool(known[last : last + 1].any()) and int(beginning.tokens[last]) in beginning.ends
-        self._until[place] = beginning.end if ended else _FAR
+        written = beginning.known & (np.arange(n) >= beginning.n_prompt - beginning.start)
+        ends = np.flatnonzero(written & np.isin(beginning.tokens, list(beginning.ends)))  # also behind max_tokens
+        self._until[place] = beginning.start + ends[0] + 1 if len(ends) else _FAR
         runs = np.arange(2 * block) < n_open * block
         self._live[place, :, _PENDING] = (known & runs).reshape(2, block)
         self._live[place, :, _MASKED] = (~known & runs).reshape(2, block)

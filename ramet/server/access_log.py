@@ -47,7 +47,13 @@ class AccessLog:
         if scope["type"] != "http" or scope["path"] in POLLS:
             await self._app(scope, receive, send)
             return
-        status, request_id, is_whole, start = 0, "-", False, time.perf_counter()
+        status, request_id, is_whole, is_gone, start = 0, "-", False, False, time.perf_counter()
+
+        async def heard() -> Message:
+            nonlocal is_gone
+            message = await receive()
+            is_gone |= message["type"] == "http.disconnect" and not is_whole
+            return message
 
         async def watched(message: Message) -> None:
             nonlocal status, request_id, is_whole
@@ -59,9 +65,9 @@ class AccessLog:
             is_whole = message["type"] == "http.response.body" and not message.get("more_body", False)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, heard, watched)
         finally:
-            ended = f"{status}" if is_whole else f"{status} cut"
+            ended = f"{status}" if is_whole and not is_gone else f"{status} cut"
             seconds = time.perf_counter() - start
             _LOG.info("%s %s in %.3f s%s id=%s", _asked(scope), ended, seconds, _tokens(scope), request_id)
 
