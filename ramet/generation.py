@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ramet.errors import InvalidRequest
+from ramet.quoting import shown
 
 Finish = Literal["stop", "length"]
 # How a model writes: canvases of noise that are denoised, blocks of masks that are filled in, or token by token.
@@ -63,9 +64,9 @@ class GenerationRequest:
     def __post_init__(self) -> None:
         """Raise InvalidRequest for values of another kind, which nothing is made of."""
         if self.max_tokens is not None and not isinstance(self.max_tokens, int):
-            raise InvalidRequest(f"is a whole number, not {self.max_tokens!r}", field="max_tokens")
+            raise InvalidRequest(f"is a whole number, not {shown(self.max_tokens)}", field="max_tokens")
         if not isinstance(self.cache_salt, str):
-            raise InvalidRequest(f"is text, not {self.cache_salt!r}", field="cache_salt")
+            raise InvalidRequest(f"is text, not {shown(self.cache_salt)}", field="cache_salt")
 
 
 @dataclass(frozen=True, slots=True)

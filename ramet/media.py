@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ramet.quoting import shown
+
 FIELDS = (
     "assets", "attachments", "audio", "audios", "file", "files", "image", "image_url", "image_urls", "images",
     "input_audio", "input_image", "media", "multi_modal_data", "video", "videos",
@@ -45,7 +47,11 @@ def part_fault(value: Mapping[Any, Any]) -> str | None:
         return None
     keys = PARTS.get(kind, ())
     held = any(not is_empty(value.get(key)) for key in keys) or (kind == "file" and isinstance(value.get(kind), dict))
-    return f"is a part of the type {kind!r}: {WHY}; send JSON that shall be read as it stands as text" if held else None
+    return (
+        f"is a part of the type {shown(kind)}: {WHY}; send JSON that shall be read as it stands as text"
+        if held
+        else None
+    )
 
 
 def text_fault(text: str) -> str | None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-import reprlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -22,27 +21,26 @@ from pydantic import (
     PlainValidator,
     ValidationError,
     WithJsonSchema,
+    WrapValidator,
     model_validator,
 )
-from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core import PydanticCustomError
 
 from ramet import media
-from ramet.errors import InvalidRequest, Problem
 from ramet.names import ELSEWHERE, is_media, nearest, plain
+from ramet.problems import QUESTION_TYPES, Fields, Loc, all_located, entry_by_entry, invalid, located
 
 Method = Literal["letters", "options"]
 Confidence = Literal["typesafe", "vllm", "top"]
-Loc = tuple[str | int, ...]
 
+MAX_NAME = 1024  # characters
 MAX_OPTIONS = 255
 MAX_LEVELS = 10
 MAX_SAMPLES = 32
 MAX_STEPS = 8
 MIN_SEED, MAX_SEED = -(1 << 63), (1 << 63) - 1
 MAX_NESTING = 100  # of objects and arrays where text is allowed
-MAX_PROBLEMS = 100  # listed one by one in an error; the last one tells how many more there are
 TEMPERATURES = (0.01, 100.0)
-QUESTION_TYPES = ("noul", "choice", "score")
 
 
 def _is_unicode(text: str) -> bool:
@@ -95,20 +93,6 @@ def _container_fault(value: dict[Any, Any] | list[Any], depth: int) -> tuple[Loc
     return None
 
 
-def located(loc: Loc, code: str, message: str) -> ValidationError:
-    """An error to be raised in a validator, which pydantic puts below the field being validated."""
-    return all_located([(loc, code, message)])
-
-
-def all_located(problems: Sequence[tuple[Loc, str, str]]) -> ValidationError:
-    """As `located`, of several problems: of each its place, its code and its words."""
-    details = [
-        InitErrorDetails(type=PydanticCustomError(code, "{message}", {"message": message}), loc=loc, input=None)
-        for loc, code, message in problems
-    ]
-    return ValidationError.from_exception_data("value", details)
-
-
 def check_value(value: Any) -> None:
     """Raise, in a validator, for a JSON value that cannot be shown to a model, naming the place in it."""
     fault = _value_fault(value, 0)
@@ -132,6 +116,8 @@ def whole(value: Any) -> Any:
 def _check_name(name: str) -> str:
     if not name:
         raise PydanticCustomError("name_empty", "a name should not be empty")
+    if len(name) > MAX_NAME:
+        raise located((), "name_too_long", f"a name should have at most {MAX_NAME} characters, not {len(name)}")
     if not _is_unicode(name):
         raise PydanticCustomError(*_SURROGATE)
     return name
@@ -155,7 +141,11 @@ Text = Annotated[  # objects and arrays are allowed wherever text is
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}, {"type": "array", "items": {}}]}),
 ]
 Seed = Annotated[int, Field(ge=MIN_SEED, le=MAX_SEED, strict=True), WHOLE]
-Name = Annotated[str, AfterValidator(_check_name), WithJsonSchema({"type": "string", "minLength": 1})]
+Name = Annotated[
+    str,
+    AfterValidator(_check_name),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_NAME}),
+]
 _NUMBER = {"type": "number", "minimum": TEMPERATURES[0], "maximum": TEMPERATURES[1]}
 Temperature = Annotated[
     dict[Literal["noul", "choice", "score"], float] | float,
@@ -180,7 +170,7 @@ def is_blank(text: Text | None) -> bool:
     return not (text.strip() if isinstance(text, str) else text)
 
 
-class Outcomes(BaseModel):
+class Outcomes(Fields):
     """Descriptions of a noul's two outcomes; either may be missing."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
@@ -212,7 +202,7 @@ def _asking(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"required": [name], "properties": {name: how}} for name, how in ways]
 
 
-class Noul(BaseModel):
+class Noul(Fields):
     """Is it true? Answered with the probability that it is. Needs instructions or a described outcome."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=_asking)
@@ -229,17 +219,26 @@ class Noul(BaseModel):
         return self
 
 
-class Choice(BaseModel):
+def _check_count(criteria: Any) -> Any:
+    """Before any option is looked at."""
+    if isinstance(criteria, dict) and len(criteria) > MAX_OPTIONS:
+        raise located((), "too_long", f"should have at most {MAX_OPTIONS} entries, and has more")
+    return criteria
+
+
+class Choice(Fields):
     """Which one? `criteria` maps each option's name to its description, or to None."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=_typed)
 
     type: Literal["choice"] = "choice"
     instructions: Text | None = None
-    criteria: dict[Name, Text | None] = Field(min_length=1, max_length=MAX_OPTIONS)
+    criteria: Annotated[dict[Name, Text | None], BeforeValidator(_check_count)] = Field(
+        min_length=1, max_length=MAX_OPTIONS
+    )
 
 
-class Score(BaseModel):
+class Score(Fields):
     """How much? `criteria` lists the levels' descriptions, lowest first."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=_typed)
@@ -250,16 +249,17 @@ class Score(BaseModel):
 
 
 Question = Annotated[Noul | Choice | Score, Field(discriminator="type")]
+Questions = Annotated[dict[Name, Question], Field(min_length=1), WrapValidator(entry_by_entry)]
 
 
-class DecisionRequest(BaseModel):
+class DecisionRequest(Fields):
     """One state and its questions. Unknown top-level fields are ignored, as the wire format asks, but for those that
     would change an answer: media, misspelt fields of ours, and what other servers have on this route (see `names`)."""
 
     model: Name = Field(default="jev-latest", description="A model's name or alias, as GET /v1/models lists them.")
     state: Text = Field(description="What the questions are about. May be empty: then the questions stand alone.")
-    questions: dict[Name, Question] = Field(
-        min_length=1, description="Question name to question. The names are the caller's and never shown to the model."
+    questions: Questions = Field(
+        description="Question name to question. The names are the caller's and never shown to the model."
     )
     cache_salt: str = Field(
         default="",
@@ -361,45 +361,6 @@ def _asks_nothing(name: str, value: Any) -> bool:
         return media.is_empty(value)
     known = _ELSEWHERE.get(plain(name))
     return value is None or (known is not None and ELSEWHERE[known].allows(value))
-
-
-_MESSAGES = {  # pydantic's codes in the words of JSON; what is missing here keeps pydantic's message
-    "missing": "Field required",
-    "union_tag_not_found": "Field required: one of " + ", ".join(QUESTION_TYPES),
-    "union_tag_invalid": "unknown question type {tag}; known: " + ", ".join(QUESTION_TYPES),
-    "extra_forbidden": "unknown field",
-    "model_type": "should be an object",
-    "model_attributes_type": "should be an object",
-    "dict_type": "should be an object",
-    "list_type": "should be an array",
-    "too_short": "should have at least {min_length} entry",
-    "too_long": "should have at most {max_length} entries, and has more",
-}
-
-
-def _problem(detail: ErrorDetails) -> Problem:
-    """Pydantic's account of an error in the caller's terms: no union tags in `loc`, no class names in the message."""
-    code, loc, context = detail["type"], detail["loc"], detail.get("ctx", {})
-    if loc[-1:] == ("[key]",):
-        loc = loc[:-1]
-    if len(loc) > 2 and loc[0] == "questions" and loc[2] in QUESTION_TYPES:
-        loc = loc[:2] + loc[3:]
-    if code.startswith("union_tag"):
-        loc = (*loc, "type")
-        context = {"tag": reprlib.repr(context.get("tag"))}
-    message = _MESSAGES[code].format(**context) if code in _MESSAGES else detail["msg"]
-    return Problem(loc, message, code)
-
-
-def invalid(error: ValidationError) -> InvalidRequest:
-    """What pydantic found wrong, in the caller's terms."""
-    problems = [_problem(detail) for detail in error.errors(include_url=False, include_input=False)]
-    n_more = len(problems) - MAX_PROBLEMS
-    if n_more > 0:
-        problems = [*problems[:MAX_PROBLEMS], Problem((), f"and {n_more} more problems", "more")]
-    first = problems[0]
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return InvalidRequest(first.message + more, field=".".join(map(str, first.loc)) or None, problems=problems)
 
 
 _WHERE_CANVASES: Any = Field(default=None, exclude_if=lambda value: value is None)

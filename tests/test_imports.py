@@ -27,13 +27,13 @@ LAYERS = (
     {"ops"},
     {"round"},
     {"request", "generation"},
-    {"names"},
+    {"names", "problems"},
     {"media"},
     {"tree"},
     {"config"},
     {"keys"},
     {"errors"},
-    {"machine", "version"},
+    {"machine", "quoting", "version"},
 )
 RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 # A kernel reads the stream's arrays from the round and the keys and values from the cache's tensors.

@@ -8,6 +8,7 @@ from typing import SupportsIndex
 from ramet.denoise.settings import Denoising
 from ramet.errors import InvalidRequest
 from ramet.generation import OF_MASKS, GenerationRequest
+from ramet.quoting import shown
 from ramet.request import MAX_SEED, MIN_SEED
 
 
@@ -34,7 +35,7 @@ def check(request: GenerationRequest, settings: Denoising) -> None:
 def check_ids(field: str, ids: Sequence[int], vocab_size: int) -> None:
     """Raise InvalidRequest, which names the field, the id and the bound, where one is none of the vocabulary's."""
     if odd := {kind for kind in set(map(type, ids)) if kind is bool or not issubclass(kind, SupportsIndex)}:
-        raise InvalidRequest(f"ids are whole numbers, not {next(i for i in ids if type(i) in odd)!r}", field=field)
+        raise InvalidRequest(f"ids are whole numbers, not {shown(next(i for i in ids if type(i) in odd))}", field=field)
     if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
         unknown = next(i for i in ids if not 0 <= i < vocab_size)
         raise InvalidRequest(f"ids run from 0 to {vocab_size - 1}; {unknown} is none", field=field)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ramet.denoise.philox import Words, words
 from ramet.errors import InvalidRequest
+from ramet.quoting import shown
 from ramet.request import MAX_SEED, MIN_SEED
 from ramet.tree import FloatArray, IntArray
 
@@ -28,7 +29,7 @@ class Noise:
         if seed is None:
             return Opening(prompt).noise(np.zeros(0, np.int32))
         if not isinstance(seed, int) or isinstance(seed, bool) or not MIN_SEED <= seed <= MAX_SEED:
-            raise InvalidRequest(f"{seed!r} is no whole number from {MIN_SEED} to {MAX_SEED}", field="seed")
+            raise InvalidRequest(f"{shown(seed)} is no whole number from {MIN_SEED} to {MAX_SEED}", field="seed")
         return cls(_key(sha256(b"seed" + seed.to_bytes(8, "little", signed=True)).digest()))
 
     @property

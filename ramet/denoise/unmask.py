@@ -15,6 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from ramet.errors import InvalidRequest
+from ramet.quoting import shown
 from ramet.tree import BoolArray, FloatArray
 
 Strategy = Literal["low_confidence_dynamic", "low_confidence_static", "sequential", "entropy_bounded"]
@@ -43,7 +44,7 @@ class Unmasking:
     def __post_init__(self) -> None:
         if self.strategy not in get_args(Strategy):
             known = ", ".join(get_args(Strategy))
-            raise InvalidRequest(f"{self.strategy!r} is none of {known}", field="unmasking_strategy")
+            raise InvalidRequest(f"{shown(self.strategy)} is none of {known}", field="unmasking_strategy")
         if not 0 <= self.threshold <= 1:
             raise InvalidRequest(f"{self.threshold} is not from 0 to 1", field="confidence_threshold")
         if not self.entropy_bound > 0:

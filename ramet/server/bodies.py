@@ -2,15 +2,12 @@
 
 The compressed body is kept as it arrives, up to the cap; then it is decompressed by pulling at most
 one byte more than the cap, so a bomb costs no more memory than an honest body. zstd comes from the
-standard library where Python has it (3.14), else from `backports.zstd`, the same code: its reader
-bounds its output and raises on a truncated stream, which `zstandard`'s does not.
+standard library where Python has it (3.14), else from `backports.zstd`, the same code.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gzip
-import io
 import sys
 import zlib
 from collections.abc import Callable, Mapping
@@ -19,6 +16,7 @@ from typing import Protocol
 from starlette.requests import Request
 
 from ramet.errors import Cancelled
+from ramet.quoting import shown
 from ramet.server.errors import BodyTimeout, BodyTooLarge, MalformedBody, UnsupportedBody
 
 if sys.version_info >= (3, 14):
@@ -27,14 +25,26 @@ else:
     from backports import zstd
 
 DRAIN_BYTES = 64 << 20  # of a body over the cap, read and dropped, so that the client gets to read the answer
+MAX_MEMBERS = 1024  # of gzip, or frames of zstd; tools that work in parallel make one of 64 KiB and more
 MIN_WINDOW_LOG, MAX_WINDOW_LOG = 23, 27  # of zstd: 8 MiB, which RFC 8878 wants of every reader, and its default
 
+_PIECE = 1 << 16  # bytes that a decoder gets at a time
+_PADDING = 0  # may follow what gzip made
 
-class _Reader(Protocol):
-    """What the readers of both encodings have in common."""
 
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes, fewer only at the end."""
+class _Decoder(Protocol):
+    """What decompresses one member of gzip, or one frame of zstd."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether its end has come."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """What has come behind the end."""
+
+    def decompress(self, data: memoryview, max_length: int, /) -> bytes:
+        """At most `max_length` bytes more."""
 
 
 async def read_body(request: Request, *, max_bytes: int, timeout_s: float) -> bytes:
@@ -70,35 +80,47 @@ def encoding_of(header: str | None) -> str | None:
     encoding = (header or "identity").strip().lower()
     if encoding == "identity":
         return None
-    if encoding not in _READERS:
-        raise UnsupportedBody(f"Content-Encoding {encoding!r} is not supported; use zstd, gzip or none")
+    if encoding not in _DECODERS:
+        raise UnsupportedBody(f"Content-Encoding {shown(encoding)} is not supported; use zstd, gzip or none")
     return encoding
 
 
 def decompress(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
-    """The body without its encoding. Raises BodyTooLarge beyond the cap, MalformedBody when it is broken."""
+    """The body without its encoding. Raises BodyTooLarge beyond the cap, MalformedBody when it is broken, or has more
+    than MAX_MEMBERS members or frames, each of which costs time even where it holds nothing."""
+    plain, at = bytearray(), 0
     try:
-        plain = _READERS[encoding](io.BytesIO(body), max_bytes).read(max_bytes + 1)
-    except (OSError, EOFError, zlib.error, zstd.ZstdError) as error:
+        for _ in range(MAX_MEMBERS):
+            at += _unpack(memoryview(body)[at:], _DECODERS[encoding](max_bytes), plain, max_bytes)
+            if at == len(body) or (body[at] == _PADDING and encoding != "zstd" and not any(body[at:])):
+                return bytes(plain)
+    except (EOFError, zlib.error, zstd.ZstdError) as error:
         raise MalformedBody(f"the body is not valid {encoding}: {error}") from error
-    if len(plain) > max_bytes:
-        raise BodyTooLarge(f"the body has more than {max_bytes} bytes after decompression")
-    return plain
+    raise MalformedBody(f"the body is not valid {encoding} here: it has more than {MAX_MEMBERS} members")
 
 
-def _gzip_reader(body: io.BytesIO, _max_bytes: int) -> _Reader:
-    return gzip.GzipFile(fileobj=body)
+def _unpack(body: memoryview, decoder: _Decoder, plain: bytearray, max_bytes: int) -> int:
+    """Append what the first member or frame holds; its length. It is given piece by piece, for whatever of a piece
+    lies behind the end is copied."""
+    for at in range(0, len(body), _PIECE):
+        piece = body[at : at + _PIECE]
+        plain += decoder.decompress(piece, max_bytes + 1 - len(plain))
+        if len(plain) > max_bytes:
+            raise BodyTooLarge(f"the body has more than {max_bytes} bytes after decompression")
+        if decoder.eof:
+            return at + len(piece) - len(decoder.unused_data)
+    raise EOFError("it ends too early")
 
 
-def _zstd_reader(body: io.BytesIO, max_bytes: int) -> _Reader:
-    """A reader that refuses a frame asking for a window much larger than the cap."""
+def _gzip(_max_bytes: int) -> _Decoder:
+    return zlib.decompressobj(16 + zlib.MAX_WBITS)
+
+
+def _zstd(max_bytes: int) -> _Decoder:
+    """It refuses a frame that asks for a window much larger than the cap."""
     window_log = min(MAX_WINDOW_LOG, max(MIN_WINDOW_LOG, max_bytes.bit_length()))
     options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: window_log}
-    return zstd.ZstdFile(body, options=options)
+    return zstd.ZstdDecompressor(options=options)
 
 
-_READERS: Mapping[str, Callable[[io.BytesIO, int], _Reader]] = {
-    "gzip": _gzip_reader,
-    "x-gzip": _gzip_reader,
-    "zstd": _zstd_reader,
-}
+_DECODERS: Mapping[str, Callable[[int], _Decoder]] = {"gzip": _gzip, "x-gzip": _gzip, "zstd": _zstd}

@@ -5,56 +5,70 @@ from __future__ import annotations
 import json
 from typing import Any, NoReturn
 
+import numpy as np
+
 from ramet.errors import InvalidRequest, Problem
+from ramet.quoting import shown
 from ramet.request import MAX_NESTING
 from ramet.server.errors import MalformedBody
 
+MAX_VALUES = 1 << 19  # of all kinds in a body: more than the ids of the longest prompt, and some hundred MB of objects
+
 
 def parse_json(body: bytes) -> Any:
-    """The JSON value in `body`.
+    """The JSON value in `body`. Values and nesting are counted before any of them is made.
 
     Raises MalformedBody for what is not UTF-8, for NaN and Infinity, integers beyond Python's limit of
-    digits and nesting beyond MAX_NESTING; InvalidRequest for a syntax error and for a name that an
-    object has twice, one of whose values would be lost. A number beyond a double comes back as an
+    digits, nesting beyond MAX_NESTING and more than MAX_VALUES values; InvalidRequest for a syntax error and for a name
+    that an object has twice, one of whose values would be lost. A number beyond a double comes back as an
     infinity: the request's own check names its field.
     """
+    _check_extent(body)
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise MalformedBody(f"the body is not UTF-8: {error.reason} at byte {error.start}") from error
     try:
-        value = _DECODER.decode(text.removeprefix("\ufeff"))
+        return _DECODER.decode(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
         problem = Problem((error.pos,), f"the body is not JSON: {error.msg} at character {error.pos}", "json_invalid")
         raise InvalidRequest(problem.message, problems=[problem]) from error
     except ValueError as error:
         raise MalformedBody(f"the body has an integer with too many digits: {error}") from error
-    except RecursionError:
-        raise MalformedBody(_TOO_DEEP) from None
-    if body.count(b"[") + body.count(b"{") > MAX_NESTING:  # fewer cannot be nested deeper
-        _check_nesting(value)
-    return value
 
 
-_TOO_DEEP = f"the body's objects and arrays are nested more than {MAX_NESTING} deep"
+def _check_extent(body: bytes) -> None:
+    """Raise MalformedBody for too many values, or too deep ones: each but the first follows a comma or a bracket.
 
-
-def _check_nesting(value: Any) -> None:
-    """Level by level, so that depth costs no stack."""
-    level, depth = [value], 0
-    while level := [item for item in level if isinstance(item, (dict, list))]:
-        depth += 1
-        if depth > MAX_NESTING:
+    Backslashes stand in strings alone, so that their pairs count from the left. What the decoder reads before it meets
+    an error is cut into strings here as it is there.
+    """
+    if body.count(b",") + (n_opened := body.count(b"[") + body.count(b"{")) <= MAX_NESTING:
+        return  # fewer values than that, in strings or not
+    bare = body.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in body else body
+    if bare.count(b'"') > 4 * MAX_VALUES:  # a name and a value each
+        raise MalformedBody(_TOO_MANY)
+    outside = b"".join(bare.split(b'"')[::2])
+    if outside.count(b",") + outside.count(b"[") + outside.count(b"{") >= MAX_VALUES:
+        raise MalformedBody(_TOO_MANY)
+    if n_opened > MAX_NESTING:
+        brackets = np.frombuffer(outside.translate(_STEPS, _NO_BRACKETS), np.int8)
+        if len(brackets) and int(brackets.cumsum(dtype=np.int32).max()) > MAX_NESTING:
             raise MalformedBody(_TOO_DEEP)
-        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
+
+
+_TOO_MANY = f"the body has more than {MAX_VALUES} values"
+_TOO_DEEP = f"the body's objects and arrays are nested more than {MAX_NESTING} deep"
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # up and down, as int8
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        problem = Problem((), f"an object has the name {twice!r} twice", "json_duplicate_name")
+        seen = set[str]()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        problem = Problem((), f"an object has the name {shown(twice)} twice", "json_duplicate_name")
         raise InvalidRequest(problem.message, problems=[problem])
     return value
 

@@ -17,6 +17,9 @@ from ramet.errors import (
     RequestTooLong,
     UnknownModel,
 )
+from ramet.quoting import cut
+
+MAX_MESSAGE = 2000  # letters
 
 
 class Unauthenticated(RequestError):
@@ -91,8 +94,8 @@ def status_of(error: RametError) -> Status:
 
 
 def printable(text: str) -> str:
-    """Text that UTF-8 can hold: half a surrogate pair is spelled out."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    """Text that UTF-8 can hold, and a person read: half a surrogate pair is spelled out, what is very long is cut."""
+    return cut(text, MAX_MESSAGE).encode("utf-8", "backslashreplace").decode()
 
 
 def headers_of(error: RametError) -> dict[str, str]:

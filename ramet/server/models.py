@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from ramet.errors import UnknownModel
+from ramet.quoting import shown
 from ramet.server.rendering import ErrorBody
 from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
@@ -48,7 +49,7 @@ class Models:
     def resolve(self, name: str) -> str:
         """The model that a name stands for. Raises UnknownModel."""
         if name not in self._names:
-            raise UnknownModel(f"model {name!r} is not served here; served: {', '.join(self._names)}")
+            raise UnknownModel(f"model {shown(name)} is not served here; served: {', '.join(self._names)}")
         return self._engine.name
 
     def card(self, name: str) -> ModelCard:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ramet.errors import InvalidRequest
+from ramet.quoting import cut
 from ramet.request import Decision, DecisionRequest
 from ramet.server.access_log import note_tokens
 from ramet.server.asked import asked
@@ -109,5 +110,5 @@ def _of_the_address(request: Request) -> list[str]:
 
 
 def _header_of(names: list[str]) -> str:
-    shown = [quote(name, safe="", errors="backslashreplace") for name in names[:MAX_IGNORED_NAMES]]
-    return ", ".join(shown) + (f", and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
+    told = [quote(cut(name), safe="", errors="backslashreplace") for name in names[:MAX_IGNORED_NAMES]]
+    return ", ".join(told) + (f", and {len(names) - len(told)} more" if len(names) > len(told) else "")

@@ -8,7 +8,8 @@ from typing import Any
 
 from ramet import media
 from ramet.names import is_media
-from ramet.request import Loc, located
+from ramet.problems import Loc, located
+from ramet.quoting import shown
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _TEXT = "should be text, or an array of parts with text"
@@ -109,7 +110,9 @@ def _part(loc: Loc, part: Any, kinds: dict[str, str]) -> str:
     if not isinstance(kind, str):
         raise located(loc, "part_type", _TEXT)
     if kind not in kinds:
-        raise located(loc, "part_unsupported", f"parts of the type {kind!r} are not supported: this model reads text")
+        raise located(
+            loc, "part_unsupported", f"parts of the type {shown(kind)} are not supported: this model reads text"
+        )
     text = part.get(kinds[kind])
     if not isinstance(text, str):
         raise located((*loc, kinds[kind]), "string_type", "should be text")

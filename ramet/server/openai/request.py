@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -23,7 +22,8 @@ from ramet.denoise.unmask import Strategy
 from ramet.errors import InvalidRequest, Problem
 from ramet.generation import GenerationRequest, Kind
 from ramet.names import is_media, nearest
-from ramet.request import WHOLE, Seed, check_value, invalid, located, whole
+from ramet.problems import Fields, invalid, located
+from ramet.request import WHOLE, Seed, check_value, whole
 from ramet.server.openai.messages import MESSAGE_SCHEMA, check_messages, with_known_roles
 from ramet.server.openai.parameters import NOT_TAKEN, REFUSED, WITHOUT_EFFECT
 from ramet.text.conversation import Conversation
@@ -85,7 +85,7 @@ ChunkSize = Annotated[
 ]
 Count = Annotated[int, Field(ge=1), WHOLE]
 Number = Annotated[int, Field(ge=0), WHOLE]
-Ids = list[Annotated[int, WHOLE]]
+Ids = Annotated[list[Annotated[int, WHOLE]], Field(fail_fast=True)]
 _STOP_SCHEMA = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
 Stops = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]],
@@ -99,7 +99,7 @@ _PROMPTS_SCHEMA = {
     "type": "array", "items": {"anyOf": [_TEXT_SCHEMA, _IDS_SCHEMA]}, "minItems": 1, "maxItems": MAX_PROMPTS,
 }  # fmt: skip
 _PROMPT_SCHEMA = {"anyOf": [_TEXT_SCHEMA, _IDS_SCHEMA, _PROMPTS_SCHEMA]}
-Prompts = Annotated[list[str | Ids], PlainValidator(_check_prompt), WithJsonSchema(_PROMPT_SCHEMA)]
+Prompts = Annotated[list[str | list[int]], PlainValidator(_check_prompt), WithJsonSchema(_PROMPT_SCHEMA)]
 Messages = Annotated[
     list[dict[str, Any]],
     PlainValidator(check_messages),
@@ -148,7 +148,7 @@ _NEEDS_LOGPROBS = (
 )
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Fields):
     """What a stream tells besides the text."""
 
     model_config = _STRICT
@@ -157,7 +157,7 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: bool = Field(default=False, description="Every event tells the usage up to it.")
 
 
-class DiffusionArguments(BaseModel):
+class DiffusionArguments(Fields):
     """vLLM's arguments of a structured read, in `vllm_xargs`. Flags may be 0 and 1."""
 
     model_config = _STRICT
@@ -180,7 +180,7 @@ class DiffusionArguments(BaseModel):
     )
 
 
-class TextRequest(BaseModel):
+class TextRequest(Fields):
     """Fields that both routes have. null is as good as absent."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra=_tell_what_passes)

@@ -1,0 +1,22 @@
+"""Quoting: what errors repeat of a caller's text, so that an error costs what its fault costs, not what was sent."""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any
+
+QUOTED = 80  # letters of a name or a value at most
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = QUOTED
+_SHORT.maxlevel, _SHORT.maxdict, _SHORT.maxlist = 1, 2, 2
+
+
+def shown(value: Any) -> str:
+    """A value as Python writes it, cut where that is long."""
+    return _SHORT.repr(value)
+
+
+def cut(text: str, most: int = QUOTED) -> str:
+    """A text, of which no more than `most` letters are left."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
