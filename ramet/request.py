@@ -458,3 +458,23 @@ class Decision(BaseModel):
 def as_json(value: Any) -> str:
     """JSON text of an object where text is allowed; text itself stays as it is."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def extent(request: DecisionRequest, enough: int) -> int:
+    """Characters that a request has about, `enough` at the most: found out without going through all of a large one."""
+    found, within = 0, list[Any]([request.state, *request.questions.values()])
+    while within and found < enough:
+        value = within.pop()
+        if isinstance(value, str):
+            found += len(value)
+        elif isinstance(value, (dict, list)):
+            found += _ENTRY * len(value)
+            if found < enough:
+                within += [*value, *value.values()] if isinstance(value, dict) else value
+        elif isinstance(value, BaseModel):
+            found += _ENTRY
+            within += [inner for _, inner in value]
+    return min(found, enough)
+
+
+_ENTRY = 16  # characters that an entry stands for, besides its texts

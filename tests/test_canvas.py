@@ -16,6 +16,7 @@ import torch
 from answers import assert_close
 from tokenizers import AddedToken
 
+from ramet.decide.budget import Budget
 from ramet.decide.canvas import GRAIN, Canvas, thoughtless
 from ramet.decide.plan import Plan
 from ramet.engine.engine import Engine
@@ -64,10 +65,10 @@ def prompts_and_canvases(found: Plan) -> list[tuple[list[int], list[int]]]:
 def test_canvases_that_are_too_many_are_refused_before_they_are_made(engine: Engine) -> None:
     asked = DecisionRequest.parse({"state": "s", "questions": QUESTIONS, "x_samples": 32, "x_debias": 2})
     n = 3 * 32 * 2 * GRAIN
-    with pytest.raises(RequestTooLong, match=f"alone have {n} tokens, {n - 1} at most"):
-        engine.decider.plan(asked, max_tokens=n - 1)
-    assert engine.decider.plan(asked, max_tokens=n).tree.n_tokens > n
-    with pytest.raises(RequestTooLong, match=r"alone .* 65536 at most"):
+    with pytest.raises(RequestTooLong, match=f"the canvases have at least {n} tokens in all, {n - 1} at most"):
+        engine.decider.plan(asked, Budget(n - 1))
+    assert engine.decider.plan(asked, Budget(2 * n)).tree.n_tokens > n
+    with pytest.raises(RequestTooLong, match=r"canvases .* 65536 at most"):
         engine.decide(state="s", questions={str(i): QUESTIONS["who"] for i in range(50)}, samples=32, debias=3)
 
 

@@ -16,13 +16,15 @@ import pytest
 import torch
 from waiting import GUARD_S, wait_until
 
-from ramet.engine.engine import LONG_STATE, MAX_FAILURES, PLANNERS, Engine
+from ramet.decide.budget import Budget
+from ramet.engine.engine import MAX_FAILURES, PLANNERS, Engine
 from ramet.engine.runner import Flight
 from ramet.engine.scheduler import Batch
 from ramet.engine.settings import EngineSettings
 from ramet.errors import Cancelled, EngineFault, InvalidRequest, Overloaded, RequestTooLong
 from ramet.request import DecisionRequest, as_json
 from ramet.tree import WHOLE, Read, Reads, Segment, Tree
+from ramet.turns import LARGE
 from tests import decoders
 from tests.oracle import evaluate
 from tests.random_trees import first_path, random_tree
@@ -297,8 +299,8 @@ def test_long_states_hold_up_nobody_elses_planning() -> None:
     begun, answered = threading.Event(), threading.Event()
 
     class Slow:
-        def plan(self, request: DecisionRequest, *, max_tokens: int) -> Any:
-            if len(as_json(request.state)) > LONG_STATE:
+        def plan(self, request: DecisionRequest, budget: Budget) -> Any:
+            if len(as_json(request.state)) > LARGE:
                 begun.set()
                 assert answered.wait(GUARD_S)
             raise InvalidRequest("planned")
@@ -308,7 +310,7 @@ def test_long_states_hold_up_nobody_elses_planning() -> None:
             await engine.decide_async(state=state, questions={"q": {"type": "noul", "instructions": "x"}})
 
     async def all_of(engine: Engine) -> None:
-        long = [asyncio.create_task(ask(engine, [{"text": "7" * LONG_STATE}])) for _ in range(PLANNERS)]
+        long = [asyncio.create_task(ask(engine, [{"text": "7" * LARGE}])) for _ in range(PLANNERS)]
         await asyncio.to_thread(begun.wait, GUARD_S)
         await asyncio.wait_for(ask(engine, "short"), GUARD_S)
         answered.set()

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vocabularies import Greedy, qwen, smollm2
 
-from ramet.decide.passages import LEAST, Passages
-from ramet.errors import InvalidRequest
+from ramet.decide.budget import Budget
+from ramet.decide.passages import LEAST, TOGETHER, Passages
+from ramet.errors import InvalidRequest, RequestTooLong
 from ramet.text.tokenizer import Tokenizer
 
+OWNER = b""
 TOKENIZERS = {"smollm2": smollm2()[0], "qwen": qwen()[0]}
 WORDS = ("word", "Two words", "don't", "42", " ", "  ", "\n", "\t", ".")
 PIECES = st.sampled_from(
@@ -45,6 +47,7 @@ class Watched:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self.check_length = tokenizer.check_length
         self.texts: list[str] = []
 
     def encode_each(self, texts: Sequence[str]) -> list[list[int]]:
@@ -62,7 +65,7 @@ def test_ids_are_those_of_the_whole(name: str, texts: list[str], repeats: int) -
     tokenizer = TOKENIZERS[name]
     passages, text = Passages(tokenizer, 1 << 20), " and so on ".join(texts * repeats)
     for _ in range(2):  # from nothing, and from what is kept
-        ids = passages.encode(text, "")
+        ids = passages.encode(text, OWNER, Budget())
         assert ids.dtype == np.int32
         assert ids.tolist() == tokenizer.encode(text)
 
@@ -79,24 +82,26 @@ def test_a_state_that_grows_is_encoded_where_it_is_new() -> None:
     passages = Passages(watched, 1 << 20)  # type: ignore[arg-type]
     for n_words in (2000, 2050, 2100):
         text = state(n_words)
-        assert passages.encode(text, "").tolist() == TOKENIZERS["smollm2"].encode(text)
+        assert passages.encode(text, OWNER, Budget()).tolist() == TOKENIZERS["smollm2"].encode(text)
         encoded, watched.texts = sum(map(len, watched.texts)), []
         assert encoded == len(text) if n_words == 2000 else 0 < encoded < 3 * LEAST
 
 
-def test_what_one_salt_has_encoded_is_encoded_again_for_another() -> None:
+def test_what_one_owner_has_encoded_is_encoded_again_for_another() -> None:
     watched = Watched(TOKENIZERS["smollm2"])
     passages, text = Passages(watched, 1 << 20), state(1000)  # type: ignore[arg-type]
-    for salt in ("a", "b"):
+    for owner in (b"a", b"b"):
         watched.texts = []
-        passages.encode(text, salt)
+        passages.encode(text, owner, Budget())
         assert "".join(watched.texts) == text
 
 
-def test_a_long_salt_weighs_nothing() -> None:
-    passages = Passages(TOKENIZERS["smollm2"], 1 << 20)
-    passages.encode(state(1000), "s" * (1 << 20))
-    assert all(len(salt) == 16 for salt, _ in passages._recent._young)
+def test_more_than_there_is_room_for_is_not_encoded_to_its_end() -> None:
+    watched = Watched(TOKENIZERS["smollm2"])
+    passages, text = Passages(watched, 1 << 20), state(100_000)  # type: ignore[arg-type]
+    with pytest.raises(RequestTooLong, match=r"at least .* 1000 at most"):
+        passages.encode(text, OWNER, Budget(1000))
+    assert sum(map(len, watched.texts)) < 2 * TOGETHER * LEAST < len(text) / 4
 
 
 def test_little_room_keeps_little() -> None:
@@ -104,16 +109,16 @@ def test_little_room_keeps_little() -> None:
     passages, text = Passages(watched, 4 * LEAST), state(4000)  # type: ignore[arg-type]
     for _ in range(2):
         watched.texts = []
-        assert passages.encode(text, "").tolist() == TOKENIZERS["smollm2"].encode(text)
+        assert passages.encode(text, OWNER, Budget()).tolist() == TOKENIZERS["smollm2"].encode(text)
         assert sum(map(len, watched.texts)) > len(text) / 2
 
 
 def test_a_tokenizer_whose_tokens_span_words_gets_the_whole() -> None:
     greedy = Greedy("d wor", "word")
     text = state(1000)
-    assert Passages(greedy, 1 << 20).encode(text, "").tolist() == greedy.encode(text)  # type: ignore[arg-type]
+    assert Passages(greedy, 1 << 20).encode(text, OWNER, Budget()).tolist() == greedy.encode(text)  # type: ignore[arg-type]
 
 
 def test_half_a_character_far_behind() -> None:
     with pytest.raises(InvalidRequest, match="surrogate"):
-        Passages(TOKENIZERS["smollm2"], 1 << 20).encode(state(1000) + "\ud83d", "")
+        Passages(TOKENIZERS["smollm2"], 1 << 20).encode(state(1000) + "\ud83d", OWNER, Budget())

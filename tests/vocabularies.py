@@ -80,6 +80,10 @@ class Greedy:
         self._texts = {2 + i: piece for i, piece in enumerate(self._pieces)}
         self.control = {"<end>": 1}
         self.vocab_size = 0x110000 + 100
+        self.longest = max(map(len, pieces), default=1)
+
+    def check_length(self, text: str, most: int) -> None:
+        """Its texts are short."""
 
     def encode(self, text: str) -> list[int]:
         ids, at = [], 0

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import blake2b
 
 import numpy as np
 
 from ramet.decide import joins, joint, letters, options, prompt
 from ramet.decide.answers import Asked
 from ramet.decide.branch import Branch, Slot, grow, grow_canvases
+from ramet.decide.budget import Budget
 from ramet.decide.canvas import NOISE, Canvas
 from ramet.decide.form import Form
 from ramet.decide.joint import Lines, Sheet
@@ -24,13 +25,15 @@ from ramet.decide.reply import ReplyStart
 from ramet.decide.settings import DecideSettings, Temperatures
 from ramet.decide.steps import Reading
 from ramet.denoise.masking import Masking
-from ramet.errors import CheckpointError, InvalidRequest, RequestTooLong
-from ramet.request import DecisionRequest, Method, Question, as_json
+from ramet.errors import CheckpointError, InvalidRequest
+from ramet.request import Choice, DecisionRequest, Method, Noul, Question, as_json
 from ramet.text.chat import Frame
 from ramet.text.tokenizer import WORD, Tokenizer
 from ramet.tree import IntArray
 
 __all__ = ["Decider", "Plan"]
+
+MAX_JOINED = 64  # times the tokens of a request are encoded at most where each question encodes the state again
 
 
 class Decider:
@@ -56,7 +59,7 @@ class Decider:
         start = ReplyStart.of(tokenizer, frame)
         self._cue = start.cue(tokenizer, frame)
         self._labels = Labels(tokenizer, start)
-        self._recent: Recent[tuple[Form | Sheet, str], Branch] = Recent(settings.cached_entries)
+        self._recent: Recent[tuple[bytes, Form | Sheet, str], Branch] = Recent(settings.cached_entries)
         self._passages = Passages(tokenizer, settings.cached_bytes)
         if settings.method == "letters" and not self._labels.complete:
             raise CheckpointError(
@@ -65,21 +68,23 @@ class Decider:
             )
         self._lines, self._why_no_lines = _lines(tokenizer, self._labels, canvas)
 
-    def plan(self, request: DecisionRequest, *, max_tokens: int = sys.maxsize) -> Plan:
-        """The tree that answers a request. Raises InvalidRequest naming the field, before any work is done, and
-        RequestTooLong where it is clear beforehand that it would have more than max_tokens."""
-        state = as_json(request.state)
+    def plan(self, request: DecisionRequest, budget: Budget | None = None) -> Plan:
+        """The tree that answers a request. Raises InvalidRequest naming the field, before any work is done, and,
+        as soon as that is clear, RequestTooLong for more tokens than `budget` has (None: any number)."""
+        budget = budget or Budget()
+        state, owner = as_json(request.state), _owner(request.cache_salt)
+        self._check_extent(state, request, budget)
         method = request.x_method or self.settings.method
         self._check_noise(request)
         lines = self._lines_for(request)
         forms = [self._form(q, method, request, lines, f"questions.{name}") for name, q in request.questions.items()]
         if lines is None:
-            self._check_canvases(forms, max_tokens)
+            self._check_canvases(forms, budget)
         weights = [self._prior_weight(question, method) for question in request.questions.values()]
-        boughs = [self._bough(state, forms if lines is None else lines.sheets(forms), request.cache_salt)]
+        boughs = [self._bough(state, forms if lines is None else lines.sheets(forms), owner, budget)]
         if any(weights):
             primed = [form for form, weight in zip(forms, weights, strict=True) if weight]
-            boughs.append(self._bough("", primed, request.cache_salt))
+            boughs.append(self._bough("", primed, owner, budget))
         tree, cells, blanks = assemble(boughs, self._canvas, request.noise_seed)
         trunk = len(boughs[0].trunk)
         own = self.settings.temperature if method == self.settings.method else Temperatures()
@@ -106,13 +111,19 @@ class Decider:
             n = self._canvas.denoising.max_steps
             raise InvalidRequest(f"a canvas takes at most {n} steps here, not {request.x_steps}", field="x_steps")
 
-    def _check_canvases(self, forms: Sequence[Form], max_tokens: int) -> None:
+    def _check_extent(self, state: str, request: DecisionRequest, budget: Budget) -> None:
+        """Raises RequestTooLong for so many questions, or so much text, that there cannot be room for it, before any of
+        it is put in words."""
+        n_questions = len(request.questions)
+        budget.need(n_questions * (1 + len(self._frame.tail)), f"{n_questions} questions have ")
+        n_letters = len(state) + request.x_debias * sum(map(_n_letters, request.questions.values()))
+        budget.need(n_letters // self._tokenizer.longest, f"{n_letters} characters have ")
+
+    def _check_canvases(self, forms: Sequence[Form], budget: Budget) -> None:
         """Raises RequestTooLong where canvases alone are too many: orders times samples may be hundreds a question."""
-        if self._canvas is None:
-            return
-        n = sum(len(form.prompts) * form.n_samples for form in forms) * len(self._canvas.filled([NOISE]))
-        if n > max_tokens:
-            raise RequestTooLong(f"the canvases alone have {n} tokens, {max_tokens} at most (max_request_tokens)")
+        if self._canvas is not None:
+            n = sum(len(form.prompts) * form.n_samples for form in forms) * len(self._canvas.filled([NOISE]))
+            budget.need(n, "the canvases have ")
 
     def _lines_for(self, request: DecisionRequest) -> Lines | None:
         """What a joint read is written in; None where each question is read by itself. Raises InvalidRequest."""
@@ -146,31 +157,32 @@ class Decider:
     def _prior_weight(self, question: Question, method: Method) -> float:
         return options.prior_weight(question, self.settings.prior) if method == "options" else 0.0
 
-    def _bough(self, state: str, forms: Sequence[Form | Sheet], salt: str) -> Bough:
-        """Trunk and branches as the model reads them."""
-        bough = self._prompts(state, forms, salt)
+    def _bough(self, state: str, forms: Sequence[Form | Sheet], owner: bytes, budget: Budget) -> Bough:
+        """Trunk and branches as the model reads them. owner: of what is kept of them."""
+        bough = self._prompts(state, forms, owner, budget)
         return bough if self._masking is None else masked(bough, self._masking)
 
-    def _prompts(self, state: str, forms: Sequence[Form | Sheet], salt: str) -> Bough:
+    def _prompts(self, state: str, forms: Sequence[Form | Sheet], owner: bytes, budget: Budget) -> Bough:
         """A trunk that ends behind the state, and each form's branch; joined, their ids are those of whole prompts."""
         text, head = prompt.trunk_text(self._frame, state), np.array(self._frame.head, np.int32)
         if not text or self._tokenizer.splits_before_words or self._tokenizer.splits_before_breaks:
-            own, lead = self._trunk(text, salt)
-            return Bough(np.concatenate((head, own)), [self._ready(form, lead) for form in forms])
+            own, lead = self._trunk(text, owner, budget)
+            return Bough(np.concatenate((head, own)), [self._ready(form, lead, owner, budget) for form in forms])
+        self._tokenizer.check_length(text, budget.max_tokens)
         suffixes = [prompt.suffix_text(self._frame, words) for form in forms for words in form.prompts]
-        ids, cuts = joins.cut(self._tokenizer.encode, text, suffixes)
+        ids, cuts = joins.cut(self._tokenizer.encode, text, suffixes, MAX_JOINED * budget.max_tokens)
         rest = iter(cuts)
         branches = [self._grown(form, [next(rest) for _ in form.prompts]) for form in forms]
         return Bough(np.concatenate((head, np.array(ids, np.int32))), branches)
 
-    def _trunk(self, text: str, salt: str) -> tuple[IntArray, str]:
+    def _trunk(self, text: str, owner: bytes, budget: Budget) -> tuple[IntArray, str]:
         """Ids of a trunk's text as they are before any words, and what of it has to be encoded with them."""
         if not text:
             return np.zeros(0, np.int32), self._frame.opening
         if self._tokenizer.splits_before_words:
-            return self._passages.encode(text + WORD, salt)[:-1], ""
+            return self._passages.encode(text + WORD, owner, budget)[:-1], ""
         body, breaks = joins.before_breaks(text)
-        return self._passages.encode(body, salt), breaks
+        return self._passages.encode(body, owner, budget), breaks
 
     def _mutable(self, state: str) -> int:
         """Tokens at the end of the trunk that a state which has grown is likely not to share."""
@@ -178,13 +190,16 @@ class Decider:
         stays = bisect_left(range(len(lasting)), True, key=lambda n: not whole.startswith(lasting[: n + 1]))
         return len(self._tokenizer.encode(whole[stays:]))
 
-    def _ready(self, form: Form | Sheet, lead: str) -> Branch:
-        """The branch of a form that fits behind any trunk with that lead, made once and kept."""
-        branch = self._recent.get((form, lead))
+    def _ready(self, form: Form | Sheet, lead: str, owner: bytes, budget: Budget) -> Branch:
+        """The branch of a form that fits behind any trunk with that lead, made once for an owner and kept."""
+        branch = self._recent.get((owner, form, lead))
         if branch is None:
             suffixes = [lead + prompt.suffix_text(self._frame, words) for words in form.prompts]
+            for text in (*suffixes, *(form.replies if isinstance(form, Form) else ())):
+                self._tokenizer.check_length(text, budget.max_tokens)
             branch = self._grown(form, self._tokenizer.encode_each(suffixes))
-            self._recent.put((form, lead), branch, form.n_characters + len(lead) + branch.n_entries)
+            self._recent.put((owner, form, lead), branch, form.n_characters + len(lead) + branch.n_entries)
+        budget.spend(len(branch.tokens))
         return branch
 
     def _grown(self, form: Form | Sheet, suffixes: Sequence[Sequence[int]]) -> Branch:
@@ -199,6 +214,22 @@ class Decider:
             return grow_canvases(prompts, self._canvas.filled([NOISE]), form.n_samples, [Slot(0, labels)])
         replies = self._tokenizer.encode_each([f" {text}" for text in form.replies])
         return grow([[*ids, *self._cue] for ids in prompts], [replies], self._frame.end)
+
+
+def _owner(salt: str) -> bytes:
+    """Whose texts are kept: what is kept for one salt is not found with another, for how long an answer takes must not
+    tell one tenant what another has sent."""
+    return blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _n_letters(question: Question) -> int:
+    """Characters of a question's texts, those of its options and their names included."""
+    texts = [question.instructions]
+    if isinstance(question, Noul):
+        texts += [] if question.criteria is None else [question.criteria.true, question.criteria.false]
+    else:
+        texts += [*question.criteria, *(question.criteria.values() if isinstance(question, Choice) else ())]
+    return sum(len(as_json(text)) for text in texts if text is not None)
 
 
 def _lines(tokenizer: Tokenizer, labels: Labels, canvas: Canvas | None) -> tuple[Lines | None, str]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from hashlib import blake2b
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ramet.decide.budget import Budget
 from ramet.decide.recent import Recent
 from ramet.text.tokenizer import Tokenizer
 from ramet.tree import IntArray
 
 LEAST = 1024  # characters of a passage, about 0.4 ms of encoding
+TOGETHER = 64  # passages that are encoded in one call
 _CUT = re.compile("[A-Za-z](?= [A-Za-z])")
 
 
@@ -20,25 +21,37 @@ class Passages:
     """Encodes texts passage by passage and keeps the ids of each, as long as `limit` bytes last, about.
 
     A passage ends between two words, LEAST characters or a few more behind where it began, so that texts which begin
-    alike are cut alike. What is kept for one salt is not found with another: how long an answer took must not tell one
-    tenant what another has sent.
+    alike are cut alike. What is kept for one owner is not found by another.
     """
 
     def __init__(self, tokenizer: Tokenizer, limit: int) -> None:
         self._tokenizer = tokenizer
         self._recent: Recent[tuple[bytes, str], IntArray] = Recent(limit)
 
-    def encode(self, text: str, salt: str) -> IntArray:
-        """As the tokenizer's `encode`, passage by passage where text spells control tokens. Raises InvalidRequest."""
-        owner = blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        *passages, rest = _cut(text) if self._tokenizer.splits_between_words else (text,)
-        found = [self._recent.get((owner, passage)) for passage in passages]
-        missing = [passage for passage, ids in zip(passages, found, strict=True) if ids is None]
-        *encoded, last = (np.array(ids, np.int32) for ids in self._tokenizer.encode_each([*missing, rest]))
-        for passage, ids in zip(missing, encoded, strict=True):
+    def encode(self, text: str, owner: bytes, budget: Budget) -> IntArray:
+        """As the tokenizer's `encode`, passage by passage where text spells control tokens. owner: of what is kept.
+        Raises InvalidRequest, and what `budget` does where there are more tokens than it has."""
+        passages = [*_cut(text)] if self._tokenizer.splits_between_words else [text]
+        found: list[IntArray] = []
+        for at in range(0, len(passages), TOGETHER):
+            found += self._encoded(passages[at : at + TOGETHER], owner, budget, is_last=at + TOGETHER >= len(passages))
+        return np.concatenate(found)
+
+    def _encoded(self, passages: Sequence[str], owner: bytes, budget: Budget, *, is_last: bool) -> list[IntArray]:
+        """Ids of each; what is_last ends with the rest of a text, which is not kept."""
+        known = [self._recent.get((owner, passage)) for passage in passages]
+        if is_last:
+            known[-1] = None
+        missing = [passage for passage, ids in zip(passages, known, strict=True) if ids is None]
+        for passage in missing:
+            self._tokenizer.check_length(passage, budget.max_tokens)
+        fresh = [np.array(ids, np.int32) for ids in self._tokenizer.encode_each(missing)]
+        for passage, ids in zip(missing[: -1 if is_last else None], fresh, strict=False):
             self._recent.put((owner, passage), ids, 4 * len(ids) + 4 * len(passage))
-        fresh = iter(encoded)
-        return np.concatenate([*(next(fresh) if ids is None else ids for ids in found), last])
+        rest = iter(fresh)
+        found = [next(rest) if ids is None else ids for ids in known]
+        budget.spend(sum(map(len, found)))
+        return found
 
 
 def _cut(text: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from ramet.decide.budget import Budget
 from ramet.decide.canvas import Canvas, thoughtless
 from ramet.decide.decider import Decider, Plan
 from ramet.decide.settings import settings_for
@@ -64,13 +65,13 @@ from ramet.errors import (
     RequestTooLong,
 )
 from ramet.layers.decoder import Decoder
-from ramet.request import Decision, DecisionRequest, Method, Timing, Usage, as_json
+from ramet.request import Decision, DecisionRequest, Method, Timing, Usage, extent
 from ramet.text.conversation import Conversation
 from ramet.tree import WHOLE, Reads, Tree
+from ramet.turns import LARGE, HasGone, Turns
 
 _LOGGER = logging.getLogger(__name__)
 PLANNERS = 2  # threads that plan for tasks; with more of them the engine's own waits long for the interpreter
-LONG_STATE = 1 << 18  # characters of a state from which on planning takes long
 COUNTS = (
     "requests", "rounds", "tokens", "cancelled", "failed_rounds", "canvas_reads", "two_step_reads", "read_fallbacks",
 )  # fmt: skip
@@ -141,7 +142,7 @@ class Engine:
         self._has_gone = False  # a caller, whose work is still there
         self._since = 0.0  # when a round landed or failed, or work came in
         self._lock = threading.Lock()
-        self._planners = ThreadPoolExecutor(PLANNERS, "ramet-plan")
+        self._planners = Turns(PLANNERS, "ramet-plan")
         self._thread = threading.Thread(target=self._loop, name="ramet-engine", daemon=True)
         self._thread.start()
 
@@ -190,7 +191,9 @@ class Engine:
             )
         sampled = sampled_of(checkpoint, masking)
         decider = Decider(tokenizer, frame, asking, canvas, masking)
-        model, conversation = load_model(checkpoint, resolved), Conversation(tokenizer, checkpoint.template(), asked)
+        model = load_model(checkpoint, resolved)
+        most = resolved.max_model_len or shape.max_positions
+        conversation = Conversation(tokenizer, checkpoint.template(), asked, most)
         return cls(name or checkpoint.name, model, decider, resolved, denoising, conversation, masking, sampled)
 
     def decide(
@@ -227,7 +230,8 @@ class Engine:
         started = time.perf_counter()
         asked = _request(request, state, questions, options)
         self._check_open()
-        plan = await self._planned(asked)
+        size = extent(asked, LARGE)
+        plan = await self._planners.run(lambda gone: self._plan(asked, gone), size=size, who=asked.cache_salt)
         job = self._begin(plan, asked.cache_salt)
         return self._decision(plan, job, await asyncio.wrap_future(job.future), started)
 
@@ -236,22 +240,10 @@ class Engine:
         tree = plan.tree if plan.course is None else plan.course.tree()
         return self._enqueue(tree, plan.trunk, plan.mark, salt, plan.course)
 
-    async def _planned(self, asked: DecisionRequest) -> Plan:
-        """By one of a few threads, or, of a long state, by one more, so that nobody else waits for it."""
-        try:
-            work = asyncio.get_running_loop().run_in_executor(self._planners, self._plan_unless_long, asked)
-        except RuntimeError:  # closed a moment ago
-            self._check_open()
-            raise
-        plan = await work
-        return plan if plan is not None else await asyncio.to_thread(self._plan, asked)
-
-    def _plan_unless_long(self, asked: DecisionRequest) -> Plan | None:
-        return None if len(as_json(asked.state)) > LONG_STATE else self._plan(asked)
-
-    def _plan(self, asked: DecisionRequest) -> Plan:
+    def _plan(self, asked: DecisionRequest, has_gone: HasGone = lambda: False) -> Plan:
+        budget = Budget(self.settings.max_request_tokens, lambda: self._closed or has_gone())
         with _ours("a plan"):
-            return self.decider.plan(asked, max_tokens=self.settings.max_request_tokens)
+            return self.decider.plan(asked, budget)
 
     def submit(self, tree: Tree, *, n_keep: int = 0, mark: int | None = None, salt: str = "") -> Future[Reads]:
         """Run a tree of token ids; the future gives its reads or raises as `decide` does, and may be cancelled.
@@ -404,7 +396,6 @@ class Engine:
                 self._closed = True
             self._inbox.put(None)
             self._thread.join()
-            self._planners.shutdown(wait=False)
             self._cache.close(spill=not self._lost)
 
     def __enter__(self) -> Self:

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from ramet.errors import RametError
 from ramet.server.access_log import AccessLog, log_to_stderr
+from ramet.server.asked import PARSERS
 from ramet.server.authentication import Authentication
 from ramet.server.exchange import Exchange
 from ramet.server.head import Head
@@ -30,6 +31,7 @@ from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
 from ramet.server.signals import Signals
 from ramet.server.systemone import SystemOne
+from ramet.turns import Turns
 from ramet.version import __version__
 
 _LOG = logging.getLogger("ramet.server")
@@ -55,7 +57,7 @@ def create_app(engine: Served, settings: ServerSettings | None = None) -> FastAP
     app.include_router(Health(engine).router())
     app.add_exception_handler(RametError, render_raised)
     app.add_exception_handler(HTTPException, render_http)
-    app.state.work = Work()
+    app.state.work, app.state.parsers = Work(), Turns(PARSERS, "ramet-parse")
     app.add_middleware(Exchange, metrics=metrics)
     app.add_middleware(Head)
     if settings.access_log:

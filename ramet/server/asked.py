@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -12,8 +11,10 @@ from ramet.server.bodies import decompress, encoding_of, read_body
 from ramet.server.documents import parse_json
 from ramet.server.errors import UnsupportedBody
 from ramet.server.settings import ServerSettings
+from ramet.turns import Turns
 
 SMALL_BODY_BYTES = 16 << 10  # a larger one, or a compressed one, is parsed in a thread
+PARSERS = 2  # threads: more would hold up the event loop, for one of them runs at a time
 
 T = TypeVar("T")
 
@@ -25,10 +26,17 @@ async def asked(request: Request, settings: ServerSettings, parse: Callable[[Any
         raise UnsupportedBody("multipart bodies carry images, which this model does not take; send JSON")
     limit = settings.max_body_bytes
     body = await read_body(request, max_bytes=limit, timeout_s=settings.body_timeout_s)
-
-    def parsed() -> T:
-        return parse(parse_json(body if encoding is None else decompress(body, encoding, max_bytes=limit)))
-
     if encoding is None and len(body) <= SMALL_BODY_BYTES:
-        return parsed()
-    return await asyncio.to_thread(parsed)
+        return parse(parse_json(body))
+    turns: Turns = request.app.state.parsers
+    plain = body
+    if encoding is not None:
+        plain = await turns.run(
+            lambda _: decompress(body, encoding, max_bytes=limit), size=len(body), who=_who(request)
+        )
+    return await turns.run(lambda _: parse(parse_json(plain)), size=len(plain), who=_who(request))
+
+
+def _who(request: Request) -> str:
+    """Whose turn it is: the key's, where clients have keys, for behind a proxy all of them have one address."""
+    return request.headers.get("authorization") or (request.client.host if request.client else "")

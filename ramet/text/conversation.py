@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
@@ -21,26 +22,34 @@ class Conversation:
     (`asked`). Safe to share between threads."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: str | None, asked: Mapping[str, Any] = MappingProxyType({})
+        self,
+        tokenizer: Tokenizer,
+        template: str | None,
+        asked: Mapping[str, Any] = MappingProxyType({}),
+        most: int = sys.maxsize,
     ) -> None:
-        self.tokenizer = tokenizer
+        """most: ids that a prompt has; one of many more is refused before it is encoded whole."""
+        self.tokenizer, self._most = tokenizer, most
         self.template = None if template is None else ChatTemplate(template, tokenizer.specials, asked)
 
     def prompt(self, text: str) -> list[int]:
         """Ids of a text that no template frames, BOS first where the tokenizer's metadata asks for one. Control tokens
-        that it spells stay text."""
+        that it spells stay text. Raises RequestTooLong for far more than there is room for."""
+        self.tokenizer.check_length(text, self._most, "prompt")
         return self._plain.prompt(self.tokenizer, text)
 
     def chat(self, messages: Sequence[Message], options: Mapping[str, Any] = MappingProxyType({})) -> list[int]:
         """Ids of a conversation up to where the reply begins: those that `apply_chat_template` gives, except that
         control tokens which a message, or one of the template's `options`, spells stay text.
 
-        Raises InvalidRequest with the template's own message where it refuses them, and where there is none.
+        Raises InvalidRequest with the template's own message where it refuses them, and where there is none;
+        RequestTooLong for far more than there is room for.
         """
         if self.template is None:
             raise InvalidRequest("this model has no chat template: send its prompt as text", field="messages")
         self._check_options(self.template, options)
         written = self.template.render(messages, options=options)
+        self.tokenizer.check_length(written, self._most, "messages")
         ids = self.tokenizer.encode_rendered(written)
         mark, (messages, options) = _broken(self.tokenizer, (messages, options))
         if not mark:

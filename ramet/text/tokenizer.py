@@ -11,7 +11,7 @@ from typing import Any
 
 import tokenizers
 
-from ramet.errors import InvalidRequest
+from ramet.errors import InvalidRequest, RequestTooLong
 from ramet.text.spelling import Spelling
 
 # By name, so that <think> and the like stay control tokens.
@@ -20,6 +20,8 @@ _TAG = re.compile(
     "tbody|td|tfoot|th|thead|tr|u|ul)>"
 )
 WORD = "Q"  # stands for what follows a blank line: see splits_before_words
+_AT_ONCE = 4  # characters an id, in honest text, up to which a text is encoded without a look at its length
+_PIECE = 1 << 16  # characters
 # What may stand before a cut, each tried against texts that begin with a space.
 _PROBES = (
     "a",
@@ -48,17 +50,17 @@ _WORDS = ("Question: b", "A: b", "Z: 1", "AA: b", "0: b", "9: 1", "yes", "no: b"
 class Tokenizer:
     """Wraps a `tokenizers.Tokenizer`. Immutable after construction, so any number of threads may share it.
 
-    vocab_size: one more than the highest id. control: text to id of every added token, special or not, but for
-    those that are text: white space alone, and HTML tags that are not special (both in Gemma's vocabulary). spelled:
-    where a text spells them. swallows: of those that take the white space before or behind them along, whether they do
-    before and behind. forbidden: those of its ids that a caller's text never has. special: ids that no text of a
-    reply shows. spelling: the bytes of each id. bos: the id that a prompt without a template begins with, or None. eos:
-    the ids that end a text. specials: the texts that chat templates may name, such as ``{"bos_token": "<s>"}``.
-    splits_before_words: proven for this vocabulary that ``encode(a + b) == encode(a + WORD)[:-1] + encode(b)`` whenever
-    `a` ends in a line break and `b` begins with a letter from A to Z or a digit. splits_before_breaks: that
-    ``encode(a + b) == encode(a) + encode(b)`` where `a` does not end in white space and `b` begins with some, a line
-    break in it, and goes on with such a word. splits_between_words: the same where `a` ends in a letter and `b` is a
-    space and a letter.
+    vocab_size: one more than the highest id. longest: characters that one id stands for at most. control: text to id of
+    every added token, special or not, but for those that are text: white space alone, and HTML tags that are not
+    special (both in Gemma's vocabulary). spelled: where a text spells them. swallows: of those that take the white
+    space before or behind them along, whether they do before and behind. forbidden: those of its ids that a caller's
+    text never has. special: ids that no text of a reply shows. spelling: the bytes of each id. bos: the id that a
+    prompt without a template begins with, or None. eos: the ids that end a text. specials: the texts that chat
+    templates may name, such as ``{"bos_token": "<s>"}``. splits_before_words: proven for this vocabulary that
+    ``encode(a + b) == encode(a + WORD)[:-1] + encode(b)`` whenever `a` ends in a line break and `b` begins with a
+    letter from A to Z or a digit. splits_before_breaks: that ``encode(a + b) == encode(a) + encode(b)`` where `a` does
+    not end in white space and `b` begins with some, a line break in it, and goes on with such a word.
+    splits_between_words: the same where `a` ends in a letter and `b` is a space and a letter.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Tokenizer:
         self.special = frozenset(i for i, token in tokens.items() if token.special)
         self.spelling = Spelling(full)
         self.vocab_size = 1 + max([*vocabulary.values(), *added])
+        self.longest = max(map(len, (*vocabulary, *added.values())), default=1)
         self.bos = bos
         self.eos = tuple(eos)
         self.specials = MappingProxyType(dict(specials))
@@ -109,6 +112,17 @@ class Tokenizer:
     def encode_each(self, texts: Sequence[str]) -> list[list[int]]:
         """As `encode`, of several texts, on several cores."""
         return [self._checked(text, ids) for text, ids in zip(texts, self._encode_plain(texts), strict=True)]
+
+    def check_length(self, text: str, most: int, field: str | None = None) -> None:
+        """Raise RequestTooLong for a text of more than `most` ids, found out in pieces: encoded at once, a text of some
+        MB takes some GB. One that passes may have a quarter more, for cuts between pieces make some."""
+        if len(text) <= _AT_ONCE * most:
+            return
+        n_ids = 0
+        for at in range(0, len(text), _PIECE):
+            n_ids += len(_encode(self._plain, [text[at : at + _PIECE]])[0])
+            if n_ids > most + most // 4:
+                raise RequestTooLong(f"{len(text)} characters have more than the {most} tokens that fit", field=field)
 
     def _checked(self, text: str, ids: list[int]) -> list[int]:
         """Ids of a text without control tokens."""
