@@ -40,15 +40,20 @@ def all_located(problems: Sequence[tuple[Loc, str, str]]) -> ValidationError:
     return ValidationError.from_exception_data("value", details)
 
 
+def check_count(data: Any, most: int = MAX_FIELDS, what: str = "fields") -> Any:
+    """For pydantic's BeforeValidator: what has more entries is not looked into, whatever is wrong with each."""
+    if isinstance(data, dict) and len(data) > most:
+        raise located((), "too_long", f"has {len(data)} {what}; at most {most} are taken")
+    return data
+
+
 class Fields(BaseModel):
     """An object whose fields are counted before any is looked at: each one that is unknown is a problem of its own."""
 
     @model_validator(mode="before")
     @classmethod
     def _are_few(cls, data: Any) -> Any:
-        if isinstance(data, dict) and len(data) > MAX_FIELDS:
-            raise located((), "fields", f"has {len(data)} fields; at most {MAX_FIELDS} are read")
-        return data
+        return check_count(data)
 
 
 def entry_by_entry(value: Any, check: Callable[[Any], dict[str, Any]]) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -28,12 +29,13 @@ from pydantic_core import PydanticCustomError
 
 from ramet import media
 from ramet.names import ELSEWHERE, is_media, nearest, plain
-from ramet.problems import QUESTION_TYPES, Fields, Loc, all_located, entry_by_entry, invalid, located
+from ramet.problems import QUESTION_TYPES, Fields, Loc, all_located, check_count, entry_by_entry, invalid, located
 
 Method = Literal["letters", "options"]
 Confidence = Literal["typesafe", "vllm", "top"]
 
 MAX_NAME = 1024  # characters
+MAX_QUESTIONS = 1 << 16
 MAX_OPTIONS = 255
 MAX_LEVELS = 10
 MAX_SAMPLES = 32
@@ -134,6 +136,10 @@ def _check_temperature(value: Any) -> Any:
     return {key: float(n) for key, n in value.items()} if isinstance(value, dict) else float(value)
 
 
+def _few(most: int, what: str) -> BeforeValidator:
+    return BeforeValidator(partial(check_count, most=most, what=what))
+
+
 WHOLE = BeforeValidator(whole)
 Text = Annotated[  # objects and arrays are allowed wherever text is
     str | dict[str, JsonValue] | list[JsonValue],
@@ -219,13 +225,6 @@ class Noul(Fields):
         return self
 
 
-def _check_count(criteria: Any) -> Any:
-    """Before any option is looked at."""
-    if isinstance(criteria, dict) and len(criteria) > MAX_OPTIONS:
-        raise located((), "too_long", f"should have at most {MAX_OPTIONS} entries, and has more")
-    return criteria
-
-
 class Choice(Fields):
     """Which one? `criteria` maps each option's name to its description, or to None."""
 
@@ -233,9 +232,7 @@ class Choice(Fields):
 
     type: Literal["choice"] = "choice"
     instructions: Text | None = None
-    criteria: Annotated[dict[Name, Text | None], BeforeValidator(_check_count)] = Field(
-        min_length=1, max_length=MAX_OPTIONS
-    )
+    criteria: Annotated[dict[Name, Text | None], _few(MAX_OPTIONS, "options")] = Field(min_length=1)
 
 
 class Score(Fields):
@@ -249,7 +246,9 @@ class Score(Fields):
 
 
 Question = Annotated[Noul | Choice | Score, Field(discriminator="type")]
-Questions = Annotated[dict[Name, Question], Field(min_length=1), WrapValidator(entry_by_entry)]
+Questions = Annotated[
+    dict[Name, Question], Field(min_length=1), WrapValidator(entry_by_entry), _few(MAX_QUESTIONS, "questions")
+]
 
 
 class DecisionRequest(Fields):
@@ -339,7 +338,7 @@ class DecisionRequest(Fields):
     @classmethod
     def _no_field_misses_its_aim(cls, data: Any) -> Any:
         """Refuse what would be ignored although the caller counts on it."""
-        if isinstance(data, dict):
+        if isinstance(check_count(data), dict):
             asking = (name for name, value in data.items() if isinstance(name, str) and not _asks_nothing(name, value))
             problems = [((name,), "unknown_field", why) for name, why in cls.refused(asking)]
             if problems:

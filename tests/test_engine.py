@@ -321,6 +321,34 @@ def test_long_states_hold_up_nobody_elses_planning() -> None:
         asyncio.run(all_of(engine))
 
 
+def test_a_plan_that_nobody_waits_for_ends(engine: Engine) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    class Slow:
+        def plan(self, request: DecisionRequest, budget: Budget) -> Any:
+            begun.set()
+            try:
+                while True:
+                    budget.spend(0)
+                    time.sleep(0.001)
+            except Cancelled:
+                ended.set()
+                raise
+
+    async def cancel() -> None:
+        asked = asyncio.create_task(
+            engine.decide_async(state="s", questions={"q": {"type": "noul", "instructions": "x"}})
+        )
+        await asyncio.to_thread(begun.wait, GUARD_S)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+
+    engine.decider = Slow()  # type: ignore[assignment]
+    asyncio.run(cancel())
+    assert ended.wait(GUARD_S)
+
+
 def test_a_fault_outside_the_pass_hangs_nobody(engine: Engine) -> None:
     def broken() -> Batch:
         raise KeyError("a mistake of ours")

@@ -67,7 +67,7 @@ QUESTION_FAULTS: list[tuple[Any, tuple[str | int, ...], str, str]] = [
         {"type": "choice", "criteria": {str(i): None for i in range(256)}},
         ("criteria",),
         "too_long",
-        "should have at most 255 entries, and has more",
+        "has 256 options; at most 255 are taken",
     ),
     ({"type": "choice", "criteria": {"": None}}, ("criteria", ""), "name_empty", "a name should not be empty"),
     ({"type": "choice", "criteria": {"a": 1.5}}, ("criteria", "a"), "text_type", "not float"),

@@ -37,7 +37,7 @@ def served_afterwards(live: LiveServer) -> Iterator[None]:
 
 INVALID: dict[str, tuple[bytes, list[str | int], str]] = {
     "empty questions": (request({}), ["questions"], "should have at least 1 entry"),
-    "256 options": (request({"q": choice(256)}), ["questions", "q", "criteria"], "should have at most 255 entries"),
+    "256 options": (request({"q": choice(256)}), ["questions", "q", "criteria"], "has 256 options; at most 255"),
     "11 levels": (
         request({"q": {"type": "score", "criteria": ["level"] * 11}}),
         ["questions", "q", "criteria"],
@@ -107,9 +107,9 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "invalid UTF-8": (b'{"state": "\xff"}', "the body is not UTF-8"),
     "NaN": (b'{"state": [NaN]}', "NaN is not JSON"),
     "Infinity": (b'{"state": [Infinity]}', "Infinity is not JSON"),
-    "an endless integer": (b'{"state": [' + b"9" * 5000 + b"]}", "too many digits"),
+    "an endless integer": (b'{"state": [' + b"9" * 5000 + b"]}", "more than 1000 digits"),
     "nesting a thousand deep": (b'{"state": ' + b"[" * 1000 + b"]" * 1000 + b"}", "nested more than 100 deep"),
-    "nesting a million deep": (b'{"state": ' + b"[" * 1_000_000, "nested more than 100 deep"),
+    "nesting a million deep": (b'{"state": ' + b"[" * 1_000_000, "more than 524288 values"),
 }
 
 
@@ -160,9 +160,10 @@ def test_unknown_fields_are_ignored_and_named(live: LiveServer) -> None:
     reply = post(live, request({"q": NOUL}, user="u", **{"x_tr\u00e4ce,": "t"}))
     assert reply.status_code == 200
     assert reply.headers["x-ramet-ignored"] == "user, x_tr%C3%A4ce%2C"
-    many = post(live, request({"q": NOUL}, **{f"field{i}": i for i in range(5000)}))
+    many = post(live, request({"q": NOUL}, **{f"field{i}": i for i in range(200)}))
     assert many.status_code == 200
-    assert many.headers["x-ramet-ignored"].endswith("field19, and 4980 more")
+    assert many.headers["x-ramet-ignored"].endswith("field19, and 180 more")
+    assert post(live, request({"q": NOUL}, **{f"field{i}": i for i in range(300)})).status_code == 422
 
 
 def test_names_in_the_query_are_told_apart_as_those_in_the_body(live: LiveServer) -> None:

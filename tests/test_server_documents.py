@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ramet.errors import InvalidRequest
 from ramet.request import MAX_NESTING
-from ramet.server.documents import parse_json
+from ramet.server.documents import MAX_VALUES, parse_json
 from ramet.server.errors import MalformedBody
 
 
@@ -20,7 +23,7 @@ from ramet.server.errors import MalformedBody
         ('"é"'.encode("utf-16"), "not UTF-8"),
         (b"[NaN]", "NaN is not JSON"),
         (b"[-Infinity]", "-Infinity is not JSON"),
-        (b"[" + b"9" * 5000 + b"]", "an integer with too many digits"),
+        (b"[" + b"9" * 5000 + b"]", "a number with more than 1000 digits"),
         (b"[" * 1000 + b"]" * 1000, "nested more than 100 deep"),
         (b'{"a":' * 1000 + b"1" + b"}" * 1000, "nested more than 100 deep"),
         (b"[" * 200_000 + b"]" * 200_000, "nested more than 100 deep"),
@@ -61,3 +64,19 @@ def test_taken() -> None:
     assert parse_json(b'\xef\xbb\xbf[1, 0.1, "\\ud83e\\udda9", null]') == [1, 0.1, "\U0001f9a9", None]
     assert parse_json(b"[" * MAX_NESTING + b"]" * MAX_NESTING)
     assert parse_json(b'"\\ud83d"') == "\ud83d"  # half a pair: for the request's own check, which names the field
+
+
+def test_values_are_counted_as_they_are() -> None:
+    """Up to the limit, in all kinds; what stands in strings counts for nothing."""
+    for unit, n_values in (("0", 1), ("[]", 1), ("{ }", 1), ("[[0]]", 3), ('{"a": [1, 2]}', 4), ('"[,{\\\\\\","', 1)):
+        n = (MAX_VALUES - 1) // n_values
+        body = ("[" + ",".join([unit] * n)).encode()
+        assert len(parse_json(body + b"]")) == n
+        with pytest.raises(MalformedBody, match=f"more than {MAX_VALUES} values"):
+            parse_json(body + b",0" * (MAX_VALUES - n_values * n) + b"]")
+
+
+@given(st.recursive(st.none() | st.integers() | st.text(), lambda v: st.lists(v) | st.dictionaries(st.text(), v)))
+def test_what_is_written_is_read(value: object) -> None:
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1)):
+        assert parse_json(text.encode("utf-8", "surrogatepass")) == value

@@ -13,13 +13,14 @@ from ramet.request import MAX_NESTING
 from ramet.server.errors import MalformedBody
 
 MAX_VALUES = 1 << 19  # of all kinds in a body: more than the ids of the longest prompt, and some hundred MB of objects
+MAX_DIGITS = 1000  # of a number: what they cost grows with their square
 
 
 def parse_json(body: bytes) -> Any:
     """The JSON value in `body`. Values and nesting are counted before any of them is made.
 
-    Raises MalformedBody for what is not UTF-8, for NaN and Infinity, integers beyond Python's limit of
-    digits, nesting beyond MAX_NESTING and more than MAX_VALUES values; InvalidRequest for a syntax error and for a name
+    Raises MalformedBody for what is not UTF-8, for NaN and Infinity, numbers of more than MAX_DIGITS digits,
+    nesting beyond MAX_NESTING and more than MAX_VALUES values; InvalidRequest for a syntax error and for a name
     that an object has twice, one of whose values would be lost. A number beyond a double comes back as an
     infinity: the request's own check names its field.
     """
@@ -33,24 +34,27 @@ def parse_json(body: bytes) -> Any:
     except json.JSONDecodeError as error:
         problem = Problem((error.pos,), f"the body is not JSON: {error.msg} at character {error.pos}", "json_invalid")
         raise InvalidRequest(problem.message, problems=[problem]) from error
-    except ValueError as error:
-        raise MalformedBody(f"the body has an integer with too many digits: {error}") from error
 
 
 def _check_extent(body: bytes) -> None:
-    """Raise MalformedBody for too many values, or too deep ones: each but the first follows a comma or a bracket.
+    """Raise MalformedBody for too many values, for too deep ones, and for too long numbers. A value is the first, or
+    follows a comma or a bracket.
 
     Backslashes stand in strings alone, so that their pairs count from the left. What the decoder reads before it meets
     an error is cut into strings here as it is there.
     """
-    if body.count(b",") + (n_opened := body.count(b"[") + body.count(b"{")) <= MAX_NESTING:
-        return  # fewer values than that, in strings or not
+    n_opened = body.count(b"[") + body.count(b"{")
+    if n_opened + body.count(b",") <= MAX_NESTING and len(body) <= MAX_DIGITS:
+        return  # in strings or not
     bare = body.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in body else body
     if bare.count(b'"') > 4 * MAX_VALUES:  # a name and a value each
         raise MalformedBody(_TOO_MANY)
-    outside = b"".join(bare.split(b'"')[::2])
-    if outside.count(b",") + outside.count(b"[") + outside.count(b"{") >= MAX_VALUES:
+    outside = b"".join(bare.split(b'"')[::2]).translate(None, b" \t\r\n")
+    n_empty = outside.count(b"[]") + outside.count(b"{}")
+    if 1 + outside.count(b",") + outside.count(b"[") + outside.count(b"{") - n_empty > MAX_VALUES:
         raise MalformedBody(_TOO_MANY)
+    if b"0" * (MAX_DIGITS + 1) in outside.translate(_DIGITS):
+        raise MalformedBody(f"the body has a number with more than {MAX_DIGITS} digits in a row")
     if n_opened > MAX_NESTING:
         brackets = np.frombuffer(outside.translate(_STEPS, _NO_BRACKETS), np.int8)
         if len(brackets) and int(brackets.cumsum(dtype=np.int32).max()) > MAX_NESTING:
@@ -60,6 +64,7 @@ def _check_extent(body: bytes) -> None:
 _TOO_MANY = f"the body has more than {MAX_VALUES} values"
 _TOO_DEEP = f"the body's objects and arrays are nested more than {MAX_NESTING} deep"
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # up and down, as int8
+_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 
 

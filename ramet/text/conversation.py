@@ -9,7 +9,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from ramet.errors import InvalidRequest
+from ramet.errors import InvalidRequest, RequestTooLong
+from ramet.quoting import cut
 from ramet.text.chat import Frame, frame
 from ramet.text.template import RESERVED, ChatTemplate, Message
 from ramet.text.tokenizer import Tokenizer
@@ -36,7 +37,10 @@ class Conversation:
         """Ids of a text that no template frames, BOS first where the tokenizer's metadata asks for one. Control tokens
         that it spells stay text. Raises RequestTooLong for far more than there is room for."""
         self.tokenizer.check_length(text, self._most, "prompt")
-        return self._plain.prompt(self.tokenizer, text)
+        ids = self._plain.prompt(self.tokenizer, text)
+        if len(ids) > self._most:  # now, for several may follow
+            raise RequestTooLong(f"has {len(ids)} tokens; the model takes {self._most} (max_model_len)", field="prompt")
+        return ids
 
     def chat(self, messages: Sequence[Message], options: Mapping[str, Any] = MappingProxyType({})) -> list[int]:
         """Ids of a conversation up to where the reply begins: those that `apply_chat_template` gives, except that
@@ -73,7 +77,8 @@ class Conversation:
                 continue
             listed = ", ".join(sorted(known or ())) or "none that can be told"
             raise InvalidRequest(
-                f"the chat template takes no such variable; it takes: {listed}", field=f"chat_template_kwargs.{name}"
+                f"the chat template takes no such variable; it takes: {listed}",
+                field=f"chat_template_kwargs.{cut(name)}",
             )
 
     def _apart(self, written: str, mark: str) -> list[int]:

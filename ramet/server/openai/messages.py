@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from ramet import media
+from ramet.errors import RequestError
 from ramet.names import is_media
 from ramet.problems import Loc, located
 from ramet.quoting import shown
+from ramet.server.documents import parse_json
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _TEXT = "should be text, or an array of parts with text"
@@ -133,8 +134,8 @@ def _call(loc: Loc, call: dict[str, Any]) -> dict[str, Any]:
     arguments = function.get("arguments", {})
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments or "{}")
-        except (ValueError, RecursionError):
+            arguments = parse_json(arguments.encode() or b"{}")
+        except (RequestError, UnicodeEncodeError):
             arguments = None
     if not isinstance(arguments, dict):
         raise located((*loc, "arguments"), "arguments_type", "should be an object, or its JSON as text")
