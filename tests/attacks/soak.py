@@ -112,6 +112,7 @@ def main() -> None:
     parser.add_argument("--model", default=str(Path(__file__).parents[2] / "models" / "sprig-10m-b32"))
     given = parser.parse_args()
     command = [sys.executable, "-m", "ramet", "serve", "-m", given.model, "--port", "0", "--no-access-log"]
+    command += ["--cache-bytes", str(64 << 20)]  # full before the count begins
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         found = None
