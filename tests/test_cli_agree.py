@@ -306,14 +306,15 @@ def test_files_that_are_not_there(tmp_path: Path, a: Path) -> None:
 
 @pytest.mark.parametrize("flag", ["--json", "--plot"])
 def test_outputs_are_checked_before_the_work(tmp_path: Path, a: Path, flag: str) -> None:
-    before = a.read_bytes()
-    assert "would overwrite the input" in told(agree(a, a, flag, a))
-    assert a.read_bytes() == before
-    assert f"{flag}: there is no directory" in told(agree(a, a, flag, tmp_path / "no" / "x.png"))
+    given = tmp_path / "a.png"
+    before = given.write_bytes(a.read_bytes())
+    assert "would overwrite the input" in told(agree(given, a, flag, given))
+    assert given.stat().st_size == before
+    assert "there is no directory" in told(agree(a, a, flag, tmp_path / "no" / "x.png"))
 
 
 def test_pictures_that_cannot_be_drawn(tmp_path: Path, a: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "should end in one of .png, .svg, .pdf" in told(agree(a, a, "--plot", tmp_path / "p.bmp"))
+    assert "does not end in .png, .svg, .pdf" in told(agree(a, a, "--plot", tmp_path / "p.bmp"))
     same = tmp_path / "p.png"
     assert "name the same file" in told(agree(a, a, "--plot", same, "--json", same))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

@@ -1,4 +1,4 @@
-"""The output file: mended, checked, appended to, held by one run."""
+"""The output file: looked at, mended, appended to, held by one run, and replaced when all is there."""
 
 from __future__ import annotations
 
@@ -7,56 +7,135 @@ from pathlib import Path
 import click
 import pytest
 
-from ramet.cli.output import Output
+from ramet.cli.output import Output, line_of
 
 ROW = '{"index": 0, "request": "x"}\n'
+NEXT = {"index": 1, "request": "ü"}
 
 
-@pytest.mark.parametrize("tail", ["", "{", '{"index": 1, "request": "y"}', "é" * 100_000])
+@pytest.mark.parametrize("tail", ["", "{", '{"index": 1, "request": "y"}', '{"index": 1, "request": "' + "é" * 100_000])
 def test_a_half_written_line_is_cut(tmp_path: Path, tail: str) -> None:
     path = tmp_path / "out.jsonl"
     path.write_text(ROW + tail)
     with Output(path, overwrite=False) as out:
-        assert out.n_mended_bytes == len(tail.encode())
-        out.append({"index": 1, "request": "ü"})
-        assert [row["index"] for row in out.rows()] == [0, 1]
+        assert list(out.rows()) == ["x"]
+        assert path.read_text() == ROW + tail
+        assert out.mend() == len(tail.encode())
+        out.append(line_of(NEXT))
+        assert list(out.rows()) == ["x", "ü"]
     assert path.read_text() == ROW + '{"index": 1, "request": "ü"}\n'
 
 
-def test_a_file_without_any_line_end(tmp_path: Path) -> None:
+def test_a_file_whose_only_line_is_half_written(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
-    path.write_text("x" * 200_000)
+    path.write_text(ROW[:20])
     with Output(path, overwrite=False) as out:
         assert list(out.rows()) == []
+        assert out.mend() == 20
     assert path.read_text() == ""
 
 
-def test_overwrite(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [1 << 16, (1 << 16) + 1, (1 << 16) + 2, 1 << 17])
+def test_rows_of_any_length(tmp_path: Path, size: int) -> None:
     path = tmp_path / "out.jsonl"
-    path.write_text(ROW)
-    with Output(path, overwrite=True) as out:
-        assert list(out.rows()) == []
+    rows = [line_of({"index": n, "request": "x", "text": ""}) for n in range(3)]
+    path.write_bytes(b"".join(row[:-3] + b"a" * (size - len(row)) + row[-3:] for row in rows))
+    with Output(path, overwrite=False) as out:
+        assert list(out.rows()) == ["x"] * 3
+        assert out.mend() == 0
+
+
+@pytest.mark.parametrize("line", ["x" * 200_000, '{"index": 7, "requ', "[", "\0\0", '{"index": 0, "state": '])
+def test_half_a_line_that_no_run_wrote_is_refused_and_left(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_text(line)
+    with (
+        Output(path, overwrite=False) as out,
+        pytest.raises(click.UsageError, match=r"the half line at the end of .* was not written by"),
+    ):
+        list(out.rows())
+    assert path.read_text() == line
 
 
 @pytest.mark.parametrize(
-    "line", ["not json", "[]", "{}", '{"index": 1, "request": "x"}', '{"index": 0}', '{"index": 0, "request": 1}', ""]
-)
+    "line",
+    ["not json", "[]", "{}", '{"index": 1, "request": "x"}', '{"index": 0}', '{"index": 0, "request": 1}', "",
+     '{"index": 0, "request": "x"'],
+)  # fmt: skip
 def test_a_strange_line_is_refused_and_left(tmp_path: Path, line: str) -> None:
     path = tmp_path / "out.jsonl"
-    path.write_text(line + "\n")
+    path.write_text(line + "\n{")
     with (
         Output(path, overwrite=False) as out,
         pytest.raises(click.UsageError, match=r"line 1 of .* was not written by"),
     ):
         list(out.rows())
-    assert path.read_text() == line + "\n"
+    assert path.read_text() == line + "\n{"
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
-    with Output(path, overwrite=False):
-        path.write_text(ROW)
-        with pytest.raises(click.UsageError, match="another run"):
-            Output(path, overwrite=True)
-        assert path.read_text() == ROW
+    for first in (False, True):
+        with Output(path, overwrite=first):
+            path.write_text(ROW)
+            for second in (False, True):
+                if first or second or path.exists():
+                    with pytest.raises(click.UsageError, match="another run"):
+                        Output(path, overwrite=second)
+            assert path.read_text() == ROW
     Output(path, overwrite=False).__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_replaces_is_written_beside(tmp_path: Path, there: bool) -> None:
+    path, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.part"
+    if there:
+        path.write_text("mine")
+        path.chmod(0o640)
+    with Output(path, overwrite=True) as out:
+        assert list(out.rows()) == []
+        out.append(ROW.encode())
+        assert part.read_text() == ROW
+        assert path.exists() is there
+    with Output(path, overwrite=True) as out:  # it was stopped
+        assert list(out.rows()) == ["x"]
+        out.finish()
+    assert path.read_text() == ROW
+    assert [*tmp_path.iterdir()] == [path]
+    assert not there or path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_part_with_nothing_in_it_does_not_stay(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_text(ROW)
+    Output(path, overwrite=True).__exit__(None, None, None)
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_part_of_others_is_refused(tmp_path: Path) -> None:
+    part = tmp_path / "out.jsonl.part"
+    part.write_text("mine")
+    with (
+        Output(tmp_path / "out.jsonl", overwrite=True) as out,
+        pytest.raises(click.UsageError, match=r"out.jsonl.part was not written by `ramet run`; move it away"),
+    ):
+        list(out.rows())
+    assert part.read_text() == "mine"
+
+
+def test_what_a_link_names_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    path, link = tmp_path / "there" / "out.jsonl", tmp_path / "link"
+    link.symlink_to(path)
+    for _ in range(2):
+        with Output(link, overwrite=True) as out:
+            out.append(ROW.encode())
+            out.finish()
+        assert link.is_symlink()
+        assert path.read_text() == ROW
+
+
+@pytest.mark.parametrize("value", ["\ud800", float("inf"), float("nan"), {"a": ["\udfff"]}, {"\ud800": 1}])
+def test_no_line_that_strict_json_has_not(value: object) -> None:
+    with pytest.raises(ValueError, match=r"surrogates not allowed|not JSON compliant"):
+        line_of({"id": value})

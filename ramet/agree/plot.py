@@ -18,6 +18,7 @@ from ramet.agree.measures import QUANTILE, Accuracy, Measures
 from ramet.agree.pairs import Decision
 from ramet.agree.report import Report
 from ramet.bench.picture import FAINT, INK, MAX_VECTORS, STYLE
+from ramet.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +43,8 @@ def draw(report: Report, path: Path) -> None:
         figure.suptitle(_headline(report), fontsize=13, x=0.01, ha="left")
         for axes, panel in zip(figure.subplots(n_lines, n_columns).flat, panels, strict=True):
             panel(axes, report)
-        figure.savefig(path, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+        with replacing(path) as made:
+            figure.savefig(made, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
 
 
 def probabilities(axes: Axes, report: Report) -> None:

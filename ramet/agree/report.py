@@ -16,6 +16,7 @@ from ramet.agree.gold import Gold
 from ramet.agree.measures import Columns, Measures
 from ramet.agree.pairs import Decision, Failed, Pairs
 from ramet.agree.run import Run
+from ramet.files import replacing
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ class Report:
         }  # fmt: skip
 
     def write(self, path: Path) -> None:
-        path.write_text(json.dumps(self.as_json(), allow_nan=False) + "\n")
+        with replacing(path) as made:
+            made.write_text(json.dumps(self.as_json(), allow_nan=False) + "\n")
 
     def _rows_json(self) -> dict[str, Any]:
         pairs = self.pairs

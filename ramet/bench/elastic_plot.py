@@ -11,6 +11,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from ramet.bench.elastic_found import Found
 from ramet.bench.picture import FAINT, STYLE
+from ramet.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,4 +101,5 @@ def _empty(found: Found, size: tuple[float, float]) -> Figure:
 
 
 def _save(path: Path, figure: Figure) -> None:
-    figure.savefig(path, metadata={"Date": None})
+    with replacing(path) as made:
+        figure.savefig(made, metadata={"Date": None})

@@ -12,6 +12,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from ramet.bench.picture import FAINT, STYLE
 from ramet.bench.reads_found import ONE, TWO, Found, Load
+from ramet.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +31,8 @@ def draw(found: Found, path: Path) -> None:
         figure.suptitle(found.model.partition(";")[0], fontsize=12, x=0.01, ha="left")
         for i, (form, loads) in enumerate(by_form.items(), 1):
             curve(figure.add_subplot(1, len(by_form), i), form, loads)
-        figure.savefig(path, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+        with replacing(path) as made:
+            figure.savefig(made, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
 
 
 def curve(axes: Axes, form: str, loads: list[Load]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ramet.bench.samples import JsonObject, Row
+from ramet.files import replacing
 
 
 class Document(ABC):
@@ -20,9 +21,8 @@ class Document(ABC):
     def write(self, path: Path) -> None:
         """Written again and again as the run goes on, beside the file and then in its place, so that one that is ended
         at any time keeps what it has."""
-        beside = path.with_name(f"{path.name}.part")
-        beside.write_text(json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n")
-        beside.replace(path)
+        with replacing(path) as made:
+            made.write_text(json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n")
 
 
 @dataclass(slots=True)

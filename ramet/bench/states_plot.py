@@ -11,6 +11,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from ramet.bench.picture import FAINT, MAX_VECTORS, STYLE
 from ramet.bench.steps import Steps
+from ramet.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +28,8 @@ def draw(found: Steps, path: Path) -> None:
         left, right = figure.subplots(1, 2)
         costs(left, found)
         kept(right, found)
-        figure.savefig(path, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+        with replacing(path) as made:
+            figure.savefig(made, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
 
 
 def costs(axes: Axes, found: Steps) -> None:

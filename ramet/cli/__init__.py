@@ -53,6 +53,11 @@ def _told(error: RametError) -> str:
     )
 
 
+def told(error: OSError) -> str:
+    """The file, where one is known, and what the system says."""
+    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+
+
 class LazyGroup(click.Group):
     """A group whose commands are `ramet.cli.NAME.command`, imported on use."""
 
@@ -75,6 +80,10 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except RametError as error:
             raise (RequestFailure if isinstance(error, RequestError) else Failure)(error) from error
+        except BrokenPipeError:  # click's own: who reads the output has enough
+            raise
+        except OSError as error:
+            raise click.ClickException(told(error)) from error
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

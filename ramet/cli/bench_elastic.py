@@ -11,6 +11,7 @@ import click
 from ramet.cli import options
 from ramet.cli.bench_reads import Numbers
 from ramet.cli.bench_watch import drawer, json_option, printed, repeats_option, watched
+from ramet.cli.files import OldFile
 from ramet.machine import allowance
 
 SHAPES = ("sdar-8b", "sdar-1.7b", "llada2-mini", "sdar-tiny", "llada2-tiny")
@@ -81,7 +82,7 @@ class Parts(click.ParamType[tuple[str, ...]]):
 @click.option(
     "--from",
     "from_path",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=OldFile(),
     help="The JSON of a run, of which only the simulation is done, on any machine; with --parts none it is shown as "
     "it is.",
 )
@@ -94,7 +95,7 @@ class Parts(click.ParamType[tuple[str, ...]]):
 )
 @click.option(
     "--lmdeploy-python",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=OldFile(),
     help="The python of an environment that has LMDeploy.  [default: the one that runs Ramet]",
 )
 @click.option("--workers", type=click.IntRange(min=1), help="Processes that simulate.  [default: all cores]")

@@ -6,9 +6,11 @@ import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from ramet.cli.files import NewFile
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,23 +20,6 @@ if TYPE_CHECKING:
 
 WIDTH = 120  # where the output is no terminal
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class NewFile(click.Path):
-    """A file in a directory that is there, with one of `endings` where any are named: refused before a run, which takes
-    minutes."""
-
-    def __init__(self, *endings: str) -> None:
-        super().__init__(dir_okay=False, writable=True, path_type=Path)
-        self.endings = endings
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        path = cast(Path, super().convert(value, param, ctx))
-        if not path.parent.is_dir():
-            self.fail(f"there is no directory {str(path.parent)!r}", param, ctx)
-        if self.endings and path.suffix.lower() not in self.endings:
-            self.fail(f"{path.name!r} does not end in {', '.join(self.endings)}", param, ctx)
-        return path
 
 
 def json_option(command: F) -> F:

@@ -100,14 +100,14 @@ def _tell_ignored(data: Mapping[str, Any]) -> None:
 
 def _request_data(request_file: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     from ramet.cli.questions import questions_from_flags
-    from ramet.cli.requests import read_object, read_text
+    from ramet.cli.requests import read_all, read_object, read_text
 
     questions = questions_from_flags(given["nouls"], given["choices"], given["scores"])
     states = [given["state"] is not None, given["state_file"] is not None]
     if request_file is not None:
         if questions or any(states):
             raise click.UsageError(f"the request comes from one place: {SOURCES}")
-        return read_object(request_file.read())
+        return read_object(read_all(request_file))
     if sum(states) != 1 or not questions:
         raise click.UsageError(f"nothing to decide: give {SOURCES}")
     state = given["state"] if given["state_file"] is None else read_text(given["state_file"], "state")

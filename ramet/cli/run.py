@@ -18,6 +18,7 @@ import click
 
 from ramet import cli
 from ramet.cli import options
+from ramet.cli.files import NewFile, OldFile
 from ramet.version import __version__
 
 if TYPE_CHECKING:
@@ -34,11 +35,14 @@ UNMARKED = frozenset((
 
 
 @click.command("run")
-@click.argument("rows_file", metavar="ROWS.jsonl", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("rows_file", metavar="ROWS.jsonl", type=OldFile())
+@click.option("--output", "-o", required=True, type=NewFile(), help="Where the answers go.")
 @click.option(
-    "--output", "-o", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Where the answers go."
+    "--overwrite",
+    is_flag=True,
+    help="Start anew, whatever the output holds: it stays as it is until all rows are in OUTPUT.part, which then takes "
+    "its place.",
 )
-@click.option("--overwrite", is_flag=True, help="Start anew, whatever the output holds.")
 @click.option(
     "--parallel", type=click.IntRange(min=1), default=16, show_default=True, help="Requests in flight at a time."
 )
@@ -57,7 +61,9 @@ def command(rows_file: Path, output: Path, overwrite: bool, parallel: int, **giv
     the `text`, the `finish_reason` and the `usage`. Options of how questions are answered are not
     for it.
 
-    Run again, it goes on where it stopped, also in mid-line. Lines that are empty count for nothing.
+    Run again, it goes on where it stopped, also in mid-line, behind rows that the same command wrote; a file that
+    holds anything else is refused as it is. With --overwrite it goes on with OUTPUT.part. Lines that are empty
+    count for nothing, and one of more than 16 MiB is an error.
     """
     from ramet.cli.job import Job, read_lines
     from ramet.cli.output import Output
@@ -68,18 +74,20 @@ def command(rows_file: Path, output: Path, overwrite: bool, parallel: int, **giv
     fingerprint, settings = cli.identified(given["model"], **options.given(given))
     mark = f"{fingerprint}-{_settings_mark(settings, fields)}"
     with Output(output, overwrite=overwrite) as out:
-        if out.n_mended_bytes:
-            click.echo(f"{output}: took off a half-written line of {out.n_mended_bytes} bytes", err=True)
-        n_done = _check_rows_done(out, read_lines(rows_file), mark)
+        n_done = _n_done(out, read_lines(rows_file), mark, overwrite=overwrite)
+        if n_bytes := out.mend():
+            click.echo(f"{out.path}: took off a half-written line of {n_bytes} bytes", err=True)
         n_rows = sum(1 for _ in read_lines(rows_file))
         if n_done == n_rows:
-            click.echo(f"{output}: all {n_rows} rows are there already", err=True)
+            click.echo(f"{out.path}: all {n_rows} rows are there already", err=True)
+            out.finish()
             return
         if n_done:
-            click.echo(f"{output}: {n_done} of {n_rows} rows are there; going on behind them", err=True)
+            click.echo(f"{out.path}: {n_done} of {n_rows} rows are there; going on behind them", err=True)
         with cli.load_engine(given["model"], **options.given(given)) as engine:
             job = Job(engine, rows_file, n_rows, n_done, mark, {**fields, "model": engine.name}, parallel)
             _run_job(job, out)
+        out.finish()
 
 
 def _settings_mark(settings: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
@@ -89,26 +97,41 @@ def _settings_mark(settings: Mapping[str, Any], fields: Mapping[str, Any]) -> st
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _check_rows_done(out: Output, lines: Iterator[bytes], mark: str) -> int:
-    """The number of rows that are there already, each of which must belong to its line and to these settings."""
+class AnotherRun(click.UsageError):
+    """The rows that are there are a run's, but not this one's."""
+
+
+def _n_done(out: Output, lines: Iterator[bytes], mark: str, *, overwrite: bool) -> int:
+    """The number of rows that are there already, each of which belongs to its line and to these settings. A part of
+    another run that was to overwrite the output is none: it is taken off."""
+    try:
+        return _n_matching(out, lines, mark)
+    except AnotherRun:
+        if not overwrite:
+            raise
+        out.clear()
+        return 0
+
+
+def _n_matching(out: Output, lines: Iterator[bytes], mark: str) -> int:
     from ramet.cli.job import made_from
 
     n_done = 0
-    for row in out.rows():
+    for request in out.rows():
         line = next(lines, None)
         if line is None:
-            raise click.UsageError(f"{out.path} has more rows than the input; --overwrite starts anew")
-        if row["request"] != made_from(line, mark):
-            _refuse(out, row, made_from(line, mark))
+            raise AnotherRun(f"{out.path} has more rows than the input; --overwrite starts anew")
+        if request != (expected := made_from(line, mark)):
+            raise AnotherRun(f"row {n_done} of {out.path} was made {_why(request, expected)}; --overwrite starts anew")
         n_done += 1
     return n_done
 
 
-def _refuse(out: Output, row: Row, expected: str) -> None:
+def _why(request: str, expected: str) -> str:
+    """What differs in that from which two rows were made."""
     reasons = ("from another input", "with another model", "with other options, or by another release of Ramet")
-    pairs = zip_longest(row["request"].split("-"), expected.split("-"))
-    why = next(why for why, (found, wanted) in zip(reasons, pairs, strict=False) if found != wanted)
-    raise click.UsageError(f"row {row['index']} of {out.path} was made {why}; --overwrite starts anew")
+    pairs = zip_longest(request.split("-"), expected.split("-"))
+    return next(why for why, (found, wanted) in zip(reasons, pairs, strict=False) if found != wanted)
 
 
 def _run_job(job: Job, out: Output) -> None:
@@ -116,8 +139,8 @@ def _run_job(job: Job, out: Output) -> None:
 
     with row_progress(job.n_done, job.n_rows) as advance:
 
-        def write(row: Row) -> None:
-            out.append(row)
+        def write(row: Row, line: bytes) -> None:
+            out.append(line)
             job.tally.add(row)
             advance()
 
@@ -126,5 +149,9 @@ def _run_job(job: Job, out: Output) -> None:
         except KeyboardInterrupt:
             click.echo("stopped; the same command goes on from here", err=True)
             raise click.exceptions.Exit(130) from None
+        except OSError as error:
+            raise click.ClickException(
+                f"{cli.told(error)}; the same command goes on behind the rows written"
+            ) from error
         finally:
             click.echo(job.tally.summary(), err=True)

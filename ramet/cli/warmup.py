@@ -9,6 +9,7 @@ import click
 
 from ramet import cli
 from ramet.cli import options
+from ramet.cli.files import NewFile, OldFile
 from ramet.errors import EngineFault
 
 REQUEST = {
@@ -22,13 +23,13 @@ REQUEST = {
 @options.engine_options
 @click.option(
     "--out",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=NewFile(),
     help="Also write the compiled kernels to this file, a bundle for machines with the same card and versions.",
 )
 @click.option(
     "--in",
     "bundle",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=OldFile(),
     help="Put a bundle's kernels into the cache instead; no model is loaded. Its code will run: trust who made it.",
 )
 def command(out: Path | None, bundle: Path | None, **given: Any) -> None:
@@ -39,8 +40,6 @@ def command(out: Path | None, bundle: Path | None, **given: Any) -> None:
     """
     if out and bundle:
         raise click.UsageError("--out makes a bundle and --in takes one: give one of them")
-    if out and not out.absolute().parent.is_dir():
-        raise click.UsageError(f"--out: there is no directory {out.absolute().parent}")
     device = _device(given)
     if bundle:
         _install(bundle, device)

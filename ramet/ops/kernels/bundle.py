@@ -14,7 +14,6 @@ import json
 import os
 import re
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ramet.errors import InvalidRequest
+from ramet.files import replacing
 from ramet.ops.kernels.kind import Device, Kind
 
 FORMAT = 1
@@ -42,14 +42,11 @@ def write(file: Path, directory: Path, kind: Kind) -> int:
         raise InvalidRequest(f"{directory} has no kernels", field="out")
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
     manifest = {"format": FORMAT, "kind": asdict(kind), "files": sums}
-    with tempfile.TemporaryDirectory(dir=file.absolute().parent, prefix=f".{file.name}-") as scratch:
-        made = Path(scratch) / file.name
-        with tarfile.open(made, mode="w:gz") as archive:
-            for name, data in {_MANIFEST: json.dumps(manifest, indent=1).encode(), **members}.items():
-                entry = tarfile.TarInfo(name)
-                entry.size = len(data)
-                archive.addfile(entry, io.BytesIO(data))
-        made.replace(file)
+    with replacing(file) as made, tarfile.open(made, mode="w:gz") as archive:
+        for name, data in {_MANIFEST: json.dumps(manifest, indent=1).encode(), **members}.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
     return len(members)
 
 
