@@ -150,8 +150,6 @@ def _run_job(job: Job, out: Output) -> None:
             click.echo("stopped; the same command goes on from here", err=True)
             raise click.exceptions.Exit(130) from None
         except OSError as error:
-            raise click.ClickException(
-                f"{cli.told(error)}; the same command goes on behind the rows written"
-            ) from error
+            raise click.ClickException(f"{cli.told(error)}; the same command goes on from here") from error
         finally:
             click.echo(job.tally.summary(), err=True)
