@@ -7,6 +7,8 @@ them is written here.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -75,15 +77,26 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _in_one_line():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with _in_one_line():
             return super().invoke(ctx)
-        except RametError as error:
-            raise (RequestFailure if isinstance(error, RequestError) else Failure)(error) from error
-        except BrokenPipeError:  # click's own: who reads the output has enough
-            raise
-        except OSError as error:
-            raise click.ClickException(told(error)) from error
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """An error of Ramet's own, or of the system about a file, without its trace."""
+    try:
+        yield
+    except RametError as error:
+        raise (RequestFailure if isinstance(error, RequestError) else Failure)(error) from error
+    except BrokenPipeError:  # click's own: who reads the output has enough
+        raise
+    except OSError as error:
+        raise click.ClickException(told(error)) from error
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -38,6 +38,8 @@ class NewFile(click.Path):
             self.fail(f"{name!r} names no file", param, ctx)
         if path.exists() and not path.is_file():
             self.fail(f"{str(path)!r} is a pipe or a device: name a file", param, ctx)
+        if Path(os.path.realpath(path)).is_symlink():
+            self.fail(f"{str(path)!r} is a link to itself", param, ctx)
         if not path.exists() and not os.access(path.parent, os.W_OK):
             self.fail(f"the directory {str(path.absolute().parent)!r} is not writable", param, ctx)
         if self.endings and path.suffix.lower() not in self.endings:

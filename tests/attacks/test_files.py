@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -158,7 +160,7 @@ def test_a_report_that_is_no_file(name: str, flag: str, tmp_path: Path) -> None:
     (tmp_path / "place").mkdir()
     given = NO_FILES[name](tmp_path / "place")
     refusal(ramet("agree", answered, answered, flag, given))
-    refusal(ramet("bench", "decisions", "--model", "none/such", "--json", given))
+    assert "none/such" not in refusal(ramet("bench", "decisions", "--model", "none/such", "--json", given))
     refusal(ramet("warmup", "--device", "cpu", "--out", given))
     refusal(ramet("warmup", "--device", "cpu", "--in", given))
     refusal(ramet("agree", given, answered))
@@ -404,3 +406,12 @@ def test_what_one_request_is_read_from_may_never_end() -> None:
         assert "16777216 bytes" in refusal(ramet("decide", "--state-file", "/dev/zero", "--noul", "a=Is it?"))
         with Path("/dev/zero").open("rb") as zeros:
             assert "16777216 bytes" in refusal(ramet("generate", "-", stdin=zeros))
+
+
+@pytest.mark.parametrize("words", [("--help",), ("--version",), ("run", "--help")])
+def test_a_full_disk_behind_stdout(words: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "ramet", *words]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "Error: [Errno 28] No space left on device\n"
