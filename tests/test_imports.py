@@ -34,7 +34,7 @@ LAYERS = (
     {"keys"},
     {"errors"},
     {"turns"},
-    {"files", "machine", "memory", "quoting", "version"},
+    {"files", "machine", "memory", "quoting", "temporary", "version"},
 )
 RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 # A kernel reads the stream's arrays from the round and the keys and values from the cache's tensors.

@@ -7,6 +7,9 @@ them is written here.
 from __future__ import annotations
 
 import importlib
+import signal
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -82,7 +85,7 @@ class LazyGroup(click.Group):
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _in_one_line():
+        with _in_one_line(), _in_order():
             return super().invoke(ctx)
 
 
@@ -97,6 +100,20 @@ def _in_one_line() -> Iterator[None]:
         raise
     except OSError as error:
         raise click.ClickException(told(error)) from error
+
+
+@contextmanager
+def _in_order() -> Iterator[None]:
+    """SIGTERM ends a command as an error does, with the status that shells give it: what is open is closed, and what is
+    temporary removed. `ramet serve` has its own way."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

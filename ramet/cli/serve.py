@@ -89,7 +89,7 @@ def command(ctx: click.Context, /, source: str | None, **given: Any) -> None:
     if source is None and options.is_given(ctx, "model"):
         model = given["model"]
     given = peer_names.ours(given, model)
-    source = given["model"] or options.DEFAULT_MODEL
+    source = options.DEFAULT_MODEL if given["model"] is None else given["model"]
     settings = _settings(given)
     names = (*options.ENGINE_SETTINGS, "method", "name")
     with server.Signals() as signals, server.Listener.open(settings) as listener, ExitStack() as stack:

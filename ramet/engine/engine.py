@@ -160,6 +160,8 @@ class Engine:
         """
         if not isinstance(source, str | Path):
             raise InvalidRequest(f"is a name or a path, not {source!r}", field="source")
+        if name is not None and not name.strip():
+            raise InvalidRequest("is empty: give the model a name, or leave it away", field="name")
         for unknown in settings.keys() - {each.name for each in fields(EngineSettings)}:
             raise InvalidRequest("is no setting of an engine; docs/settings.md lists them", field=unknown)
         resolved = EngineSettings(**settings).resolved()

@@ -23,6 +23,7 @@ PAGE_SIZE = 16
 _MOST_THREADS = 4096
 _ANY_BLOCK = 1 << 30  # larger than those that there are: a block's own limit is known once the model is
 
+_DIRECTORIES = ("disk_cache", "latency_cache")
 _AT_LEAST_ONE = (
     "max_round_tokens", "max_request_tokens", "max_queue", "cache_bytes", "disk_cache_bytes", "checkpoint_spacing",
     "threads", "max_model_len", "max_round_requests", "canvas_length", "max_denoising_steps", "block_size",
@@ -95,6 +96,10 @@ class EngineSettings:
                 raise InvalidRequest(f"must be at least {least}, not {value}", field=name)
         if (self.threads or 0) > _MOST_THREADS:
             raise InvalidRequest(f"must be at most {_MOST_THREADS}, not {self.threads}", field="threads")
+        for name in _DIRECTORIES:
+            value = getattr(self, name)
+            if isinstance(value, str) and (not value.strip() or "\0" in value):  # of "" a Path makes the current one
+                raise InvalidRequest(f"{value[:80]!r} names no directory: name one, or leave it away", field=name)
         self._check_chunks()
         self._check_kept()
         for name, kind in (("mode", Mode), ("unmasking_strategy", Strategy)):

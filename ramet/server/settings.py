@@ -32,7 +32,9 @@ class ServerSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    host: str = Field(default="127.0.0.1", description="Address to listen on. Without a key, keep it local.")
+    host: str = Field(
+        default="127.0.0.1", min_length=1, description="Address to listen on. Without a key, keep it local."
+    )
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     api_key: Annotated[tuple[SecretStr, ...], BeforeValidator(_as_keys)] = Field(
         default=(),

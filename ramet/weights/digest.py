@@ -110,7 +110,8 @@ def _stamp(path: Path) -> dict[str, int]:
 def _notes(path: Path) -> Iterator[Path]:
     """Where a file's digest is kept: the first of them that takes it."""
     yield path.with_name(f".{path.name}.ramet-digest")
-    yield cache_directory() / "digests" / hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+    with contextlib.suppress(OSError):
+        yield cache_directory() / "digests" / hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
 
 
 def _remembered(path: Path, stamp: dict[str, int]) -> str | None:

@@ -36,7 +36,7 @@ def locate(source: str | Path) -> Location:
     if isinstance(source, str) and text in PACKAGES:
         return Location(packaged(text), text)
     path = Path(os.path.expanduser(source))  # noqa: PTH111 - Path's own raises for a user without a home
-    if path.exists():
+    if text.strip() and path.exists():  # of "" a Path makes the current directory
         return _local(path)
     if isinstance(source, str) and (match := _HUB_FILE.fullmatch(text)):
         return Location(_download(match["repo"], match["file"]), Path(match["file"]).stem)
@@ -70,9 +70,11 @@ def _name(directory: Path) -> str:
 
 def _download(repo: str, file: str | None) -> Path:
     """Fetch what is not yet in the cache; the token, the cache and offline mode are the hub library's own settings."""
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
+    if constants.HF_HUB_CACHE.startswith("~"):  # it could not be told whose
+        raise CheckpointError(f"{repo} has no place to be kept: this user has no home directory; set HF_HOME to one")
     try:
         patterns = list(_PATTERNS) if file is None else [file]
         nested = ["*/*", "consolidated*"] if file is None else None  # other copies of the same weights

@@ -62,17 +62,17 @@ def _held(package: str, name: str, remedy: str) -> Path:
 
 def _joined(parts: Sequence[Path], name: str, sha256: str, remedy: str) -> Path:
     """The parts one behind the other in one file; renamed into place when it is whole and has the right hash."""
-    target = cache_directory() / name
-    if target.is_file() and _sha256(target) == sha256:  # a quarter of a second for 250 MB
-        return target
     try:
+        target = cache_directory() / name
+        if target.is_file() and _sha256(target) == sha256:  # a quarter of a second for 250 MB
+            return target
         with tempfile.TemporaryDirectory(dir=target.parent, prefix="joining-") as scratch:
             whole = Path(scratch, name)
             if _join(parts, whole) != sha256:
                 raise CheckpointError(f"the parts of {name} do not join to the right file: {remedy} --force-reinstall")
             whole.replace(target)
     except OSError as error:
-        raise CheckpointError(f"{name} cannot be written to {target.parent}: {error}; set RAMET_CACHE") from error
+        raise CheckpointError(f"{name} cannot be joined: {error}; set RAMET_CACHE to a place with room") from error
     return target
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import os
 import platform
 import shlex
@@ -17,6 +18,8 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+from ramet.temporary import temporary_directory
 
 FLAGS = (
     "-O3", "-march=native", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off",
@@ -31,6 +34,8 @@ MACHINES = {  # what an x86-64 processor is taken for, and the flags of /proc/cp
 }  # fmt: skip
 _SOURCES = Path(__file__).parent
 _TIMEOUT_S = 300
+
+_LOG = logging.getLogger("ramet.ops")
 
 
 class BuildError(Exception):
@@ -86,22 +91,23 @@ def flags_for(machine: str) -> tuple[str, ...]:
 
 
 def cache_directory() -> Path:
-    """$RAMET_CACHE, or `ramet` in the user's cache directory, or a private temporary one where that cannot be written
-    or the user has no home."""
+    """$RAMET_CACHE, or `ramet` in the user's cache directory, or where that cannot be written, or the user has no home,
+    a temporary one that ends with the process, with a warning. Raises OSError where there is no place for that."""
     try:
         named = os.environ.get("RAMET_CACHE")
         directory = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ramet"
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryFile(dir=directory):
             return directory
-    except (OSError, RuntimeError):  # the latter of Path.home, for a user that the system does not know
-        return _temporary_directory()
+    except (OSError, RuntimeError) as error:  # the latter of Path.home, for a user that the system does not know
+        _warn(str(error))
+        return temporary_directory()
 
 
 @functools.cache
-def _temporary_directory() -> Path:
-    """One for this process."""
-    return Path(tempfile.mkdtemp(prefix="ramet-"))
+def _warn(why: str) -> None:
+    """Once."""
+    _LOG.warning("nothing is kept for the next start: %s; RAMET_CACHE names a directory that can be written", why)
 
 
 def build(
@@ -125,7 +131,7 @@ def _compile(compiler: Compiler, openmp: Path | None, flags: tuple[str, ...], sc
     threads = ("-fopenmp",) if openmp else ()
     sources = sorted(_SOURCES.glob("*.cpp"))
     _wait([
-        (s, _start([*compiler.command, *flags, *threads, "-c", str(s), "-o", str(scratch / f"{s.stem}.o")]))
+        (s, _start([*compiler.command, *flags, *threads, "-c", str(s), "-o", str(scratch / f"{s.stem}.o")], scratch))
         for s in sources
     ])  # fmt: skip
     made = scratch / "native.so"
@@ -134,10 +140,12 @@ def _compile(compiler: Compiler, openmp: Path | None, flags: tuple[str, ...], sc
     return made
 
 
-def _start(command: list[str]) -> subprocess.Popen[str]:
+def _start(command: list[str], scratch: Path) -> subprocess.Popen[str]:
+    """`scratch` takes what the compiler writes on its way, and leaves where it is killed."""
     return subprocess.Popen(  # noqa: S603 - the user's own compiler
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=os.environ | {"TMPDIR": str(scratch)},
+    )  # fmt: skip
 
 
 def _wait(jobs: list[tuple[Path, subprocess.Popen[str]]]) -> None:

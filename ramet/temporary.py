@@ -1,0 +1,64 @@
+"""A directory of this process's own, for what is kept elsewhere where there is a place to keep it.
+
+It is removed as the process ends. A process that is killed cannot do so: the next one that makes such a directory
+removes those whose processes are gone, which a lock shows that ends with its process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import functools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+_PREFIX = "ramet-for-now-"
+
+
+@functools.cache
+def temporary_directory() -> Path:
+    """Made on the first call, for its user alone. Raises OSError."""
+    root = Path(tempfile.gettempdir())
+    for left in _left_behind(root):
+        shutil.rmtree(left, ignore_errors=True)
+    made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))
+    while (lock := _lock(made)) is None:  # another process has just taken it for one that was left behind
+        made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))
+    atexit.register(_remove, made, lock, os.getpid())
+    return made
+
+
+def _left_behind(root: Path) -> Iterator[Path]:
+    """Such directories of this user in which no process is, locked while they are looked at."""
+    for path in root.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            if path.lstat().st_uid == os.getuid() and (lock := _lock(path)) is not None:
+                yield path
+                os.close(lock)
+
+
+def _lock(directory: Path) -> int | None:
+    """A descriptor that holds a directory, as long as the process lives; None where another does, or it is gone."""
+    try:
+        held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(held), directory.lstat()):
+            return held
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(held)
+    return None
+
+
+def _remove(directory: Path, lock: int, process: int) -> None:
+    """Not by a fork, whose parent goes on with it."""
+    if os.getpid() == process:
+        shutil.rmtree(directory, ignore_errors=True)
+        os.close(lock)
