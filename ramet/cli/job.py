@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -16,6 +15,7 @@ from ramet.cli.output import line_of
 from ramet.cli.reply_row import NO_EFFECT, asks_for_text, reply_row, text_request
 from ramet.cli.requests import MAX_BYTES, read_object, with_fields
 from ramet.errors import Cancelled, InvalidRequest, Overloaded, RametError, RequestError
+from ramet.quoting import cut, shown
 from ramet.request import DecisionRequest
 from ramet.server.errors import printable, status_of
 
@@ -47,7 +47,7 @@ class Tally:
         self.n_tokens += usage.get("input_tokens", 0) + usage.get("total_tokens", 0)
 
     def ignore(self, name: str) -> None:
-        name = name[:80]
+        name = cut(name)
         if name in self.ignored or len(self.ignored) < MOST_IGNORED:
             self.ignored[name] = self.ignored.get(name, 0) + 1
         else:
@@ -165,7 +165,7 @@ def _id(value: Any) -> Any:
     except ValueError as error:
         is_text = isinstance(error, UnicodeError)
         why = "has an unpaired surrogate, which is no text" if is_text else "has a number that is not finite"
-        raise InvalidRequest(f"{json.dumps(value)[:80]} {why}", field="id") from error
+        raise InvalidRequest(f"{shown(value)} {why}", field="id") from error
     return value
 
 

@@ -16,6 +16,7 @@ from ramet.denoise.unmask import Strategy, check_used
 from ramet.errors import InvalidRequest
 from ramet.machine import allowance
 from ramet.ops import check_card
+from ramet.quoting import shown
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 PAGE_SIZE = 16
@@ -99,7 +100,7 @@ class EngineSettings:
         for name in _DIRECTORIES:
             value = getattr(self, name)
             if isinstance(value, str) and (not value.strip() or "\0" in value):  # of "" a Path makes the current one
-                raise InvalidRequest(f"{value[:80]!r} names no directory: name one, or leave it away", field=name)
+                raise InvalidRequest(f"{shown(value)} names no directory: name one, or leave it away", field=name)
         self._check_chunks()
         self._check_kept()
         for name, kind in (("mode", Mode), ("unmasking_strategy", Strategy)):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attacks.bounded import bounded
 from cli_engine import CliEngine
 from click.testing import CliRunner, Result
 from stub_writer import StubWriter, written
@@ -24,20 +25,6 @@ from ramet.request import Decision, DecisionRequest
 from ramet.server.settings import ServerSettings
 
 MIB = 1 << 20
-
-
-@contextmanager
-def bounded(mib: int) -> Iterator[None]:
-    """Fails where resident memory grows by more than so many MiB at its peak."""
-
-    def status(name: str) -> int:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith(name)) >> 10
-
-    Path("/proc/self/clear_refs").write_text("5")
-    before = status("VmRSS")
-    yield
-    assert status("VmHWM") - before <= mib
 
 
 @contextmanager
@@ -298,7 +285,7 @@ def test_an_id_that_cannot_be_written(bad: str, out: Path, tmp_path: Path) -> No
 
 
 GOOD_IDS: tuple[Any, ...] = (
-    "\U0001f9a9", "a" * MIB, {"a": [1.5, None]}, 0, "", None, [[[[]]]], "\x00\u2028\x7f\n", 10**4000,
+    "\U0001f9a9", "a" * MIB, {"a": [1.5, None]}, 0, "", None, [[[[]]]], "\x00\u2028\x7f\n", 10**300,
 )  # fmt: skip
 
 
