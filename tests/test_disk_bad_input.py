@@ -226,7 +226,7 @@ def test_a_file_that_cannot_be_read(
 ) -> None:
     cache = tiers()
     put(cache, 1, 2)
-    monkeypatch.setattr(Path, "read_bytes", fails(error))
+    monkeypatch.setattr(directory, "_opened", fails(error))
     assert cache.get(key(1)) is None
     assert cache.get(key(2)) is None
     (message,) = caplog.messages

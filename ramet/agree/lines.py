@@ -43,6 +43,8 @@ def read_objects(path: Path, advance: Advance, remedy: str) -> Iterator[tuple[in
                 continue
             try:
                 data = json.loads(line)
+                if b"\\u" in line:  # which may spell half a surrogate pair: no text, and nothing that can be printed
+                    json.dumps(data, ensure_ascii=False).encode()
             except (ValueError, RecursionError) as error:
                 raise fault(path, number, f"is no JSON ({error}); {remedy}") from error
             if not isinstance(data, dict):

@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ramet.cache.entry import Entry, read_entry, write_entry
+from ramet.cache.entry import Damaged, Entry, read_entry, write_entry
 
 _IDENTITY = re.compile(r"[0-9a-f]{16}")
 _FAN = re.compile(r"[0-9a-f]{2}")
@@ -88,10 +88,15 @@ class Directory:
             made.replace(target)
         return size
 
-    def read(self, name: str) -> Entry:
-        """The entry under one of our names. Raises Damaged; FileNotFoundError where there is none (any more)."""
-        # Not mapped: the process would be killed if another one cut the file short meanwhile.
-        return read_entry((self.root / name).read_bytes(), self._label(name))
+    def read(self, name: str, size: int) -> Entry:
+        """The entry under one of our names, of a file that had so many bytes. Raises Damaged; FileNotFoundError where
+        there is none (any more)."""
+        with open(self.root / name, "rb", buffering=0, opener=_opened) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_size != size:
+                raise Damaged(f"it is no plain file of the {size} bytes that it had")
+            # Not mapped: the process would be killed if another one cut the file short meanwhile.
+            return read_entry(file.readall(), self._label(name))
 
     def touch(self, name: str) -> None:
         """Mark a file as most recently used. Where that is not allowed, only the order after a restart suffers."""
@@ -124,6 +129,11 @@ def _listed(directory: str | Path, names: re.Pattern[str]) -> list[os.DirEntry[s
             return [entry for entry in entries if names.fullmatch(entry.name)]
     except (FileNotFoundError, PermissionError):
         return []
+
+
+def _opened(path: str, flags: int) -> int:
+    """Neither waits for a pipe's other end nor follows a link: others may have put one in a file's place."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _set_used(file: Path) -> None:

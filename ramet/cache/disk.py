@@ -63,9 +63,9 @@ class Disk:
         name = self._directory.name(key)
         with self._changed:
             entry = self._pending.get(name)
-            there = self._files.get(name) is not None
-        if entry is None and there:
-            entry = self._read(name)
+            size = self._files.get(name)
+        if entry is None and size is not None:
+            entry = self._read(name, size)
         with self._changed:
             self.hits += entry is not None
         return entry
@@ -138,9 +138,9 @@ class Disk:
         self._pending.put(name, entry)
         self._changed.notify_all()
 
-    def _read(self, name: str) -> Entry | None:
+    def _read(self, name: str, size: int) -> Entry | None:
         try:
-            entry = self._directory.read(name)
+            entry = self._directory.read(name, size)
         except FileNotFoundError:  # another process removed it
             self._forget(name)
         except Damaged as error:

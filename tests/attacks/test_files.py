@@ -250,6 +250,15 @@ def test_a_full_disk_leaves_what_a_report_would_replace(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == [answered, report]
 
 
+@pytest.mark.parametrize("place", ['"id": "\\ud800"', '"id": {"\\uDFFF": 1}', '"id": 1, "x": ["\\ud800"]'])
+def test_answers_of_others_that_are_no_text(place: str, tmp_path: Path) -> None:
+    answered = tmp_path / "a.jsonl"
+    answered.write_text(f'{{{place}, "answers": {{"q": {{"type": "choice", "probabilities": {{"x": 1.0}}}}}}}}\n')
+    said = refusal(ramet("agree", answered, answered))
+    assert "line 1: is no JSON" in said
+    assert "surrogates" in said
+
+
 def test_what_replaces_has_the_same_permissions(tmp_path: Path) -> None:
     path, link = tmp_path / "a.json", tmp_path / "link.json"
     path.write_text("mine")
