@@ -58,9 +58,11 @@ _INSIDE = {
 }  # for Ramet's own use
 _ALIASES = {  # what annotations call by a name; None: a choice of words, which is shown
     "Text": "`str`, or a `dict` or `list` of JSON values",
-    "Name": "`str` that is not empty",
+    "Name": "`str` of 1 to 1024 characters",
     "Question": "`Noul`, `Choice` or `Score`",
     "Answer": "`NoulAnswer`, `ChoiceAnswer` or `ScoreAnswer`",
+    "Questions": "`dict` of questions by their names, from 1 to 65,536: `Noul`, `Choice`, `Score`",
+    "Options": "`dict` of descriptions by options' names, from 1 to 255: `Text`, or `None`",
     "Seed": "`int` of 64 bits, signed",
     "Temperature": "`float` from 0.01 to 100, or a `dict` of such by `noul`, `choice`, `score`",
     "Message": "`Mapping` with `role` and `content`, and what else the model's template reads",

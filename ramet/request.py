@@ -225,6 +225,9 @@ class Noul(Fields):
         return self
 
 
+Options = Annotated[dict[Name, Text | None], Field(min_length=1, max_length=MAX_OPTIONS), _few(MAX_OPTIONS, "options")]
+
+
 class Choice(Fields):
     """Which one? `criteria` maps each option's name to its description, or to None."""
 
@@ -232,7 +235,7 @@ class Choice(Fields):
 
     type: Literal["choice"] = "choice"
     instructions: Text | None = None
-    criteria: Annotated[dict[Name, Text | None], _few(MAX_OPTIONS, "options")] = Field(min_length=1)
+    criteria: Options
 
 
 class Score(Fields):
@@ -247,7 +250,10 @@ class Score(Fields):
 
 Question = Annotated[Noul | Choice | Score, Field(discriminator="type")]
 Questions = Annotated[
-    dict[Name, Question], Field(min_length=1), WrapValidator(entry_by_entry), _few(MAX_QUESTIONS, "questions")
+    dict[Name, Question],
+    Field(min_length=1, max_length=MAX_QUESTIONS),
+    WrapValidator(entry_by_entry),
+    _few(MAX_QUESTIONS, "questions"),
 ]
 
 

@@ -18,11 +18,14 @@ from stub_engine import StubEngine
 from ramet.decide import confidence
 from ramet.decide.joint import MAX_JOINT
 from ramet.errors import InvalidRequest, NotSupported, Overloaded, RametError
+from ramet.problems import MAX_FIELDS, MAX_PROBLEMS
+from ramet.quoting import QUOTED
 from ramet.request import (
     MAX_LEVELS,
+    MAX_NAME,
     MAX_NESTING,
     MAX_OPTIONS,
-    MAX_PROBLEMS,
+    MAX_QUESTIONS,
     TEMPERATURES,
     ChoiceAnswer,
     Decision,
@@ -36,6 +39,8 @@ from ramet.request import (
     Usage,
 )
 from ramet.server import ServerSettings, create_app
+from ramet.server.bodies import MAX_MEMBERS
+from ramet.server.documents import MAX_DIGITS, MAX_VALUES
 from ramet.server.engine_metrics import HELP
 from ramet.server.errors import STATUSES, Unauthenticated, UnsupportedBody, WrongMethod, headers_of
 from ramet.server.exchange import REQUEST_IDS
@@ -67,7 +72,14 @@ LIMITS = {  # those of the engine are in tests/test_docs_examples.py
     "bytes of a body, also decompressed": ServerSettings().max_body_bytes,
     "seconds for a body to arrive": int(ServerSettings().body_timeout_s),
     "objects and arrays inside one another": MAX_NESTING,
+    "values in a body": MAX_VALUES,
+    "digits of a number": MAX_DIGITS,
+    "members of a compressed body": MAX_MEMBERS,
+    "fields of a body, of a question": MAX_FIELDS,
+    "questions": MAX_QUESTIONS,
+    "characters of a name": MAX_NAME,
     "problems that a 422 lists": MAX_PROBLEMS,
+    "characters of a name or a value that an error quotes": QUOTED,
     "names in x-ramet-ignored": MAX_IGNORED_NAMES,
 }
 

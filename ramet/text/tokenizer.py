@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any
 
@@ -116,13 +117,14 @@ class Tokenizer:
     def check_length(self, text: str, most: int, field: str | None = None) -> None:
         """Raise RequestTooLong for a text of more than `most` ids, found out in pieces: encoded at once, a text of some
         MB takes some GB. One that passes may have a quarter more, for cuts between pieces make some."""
-        if len(text) <= _AT_ONCE * most:
-            return
-        n_ids = 0
-        for at in range(0, len(text), _PIECE):
-            n_ids += len(_encode(self._plain, [text[at : at + _PIECE]])[0])
-            if n_ids > most + most // 4:
-                raise RequestTooLong(f"{len(text)} characters have more than the {most} tokens that fit", field=field)
+        if len(text) > _AT_ONCE * most and self._has_more(text, most + most // 4):
+            raise RequestTooLong(f"{len(text)} characters have more than the {most} tokens that fit", field=field)
+
+    def _has_more(self, text: str, most: int) -> bool:
+        if len(text) // self.longest > most:
+            return True
+        counts = (len(_encode(self._plain, [text[at : at + _PIECE]])[0]) for at in range(0, len(text), _PIECE))
+        return any(n > most for n in accumulate(counts))
 
     def _checked(self, text: str, ids: list[int]) -> list[int]:
         """Ids of a text without control tokens."""

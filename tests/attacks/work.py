@@ -1,4 +1,4 @@
-"""What the routes do for a body before any model runs: attacks beside honest bodies of the same size, alone and in turn.
+"""What the routes do for a body before any model runs: attacks beside honest bodies of the same size, in turn.
 
 python -m tests.attacks.work [--repeats 3]
 """
@@ -62,6 +62,8 @@ def honest(size: int) -> dict[str, bytes]:
         "records": decision([RECORD] * n_records),
         "questions": decision(questions={f"question{i}": NOUL for i in range(n_questions)}),
         "numbers": decision([i / 7 for i in range(size // 20)]),
+        "a grid": decision([[0, 1, 1, 0, 1, 0, 0, 1]] * (size // 26)),
+        "words by number": decision({str(i): i for i in range(size // 16)}),
     }
 
 
