@@ -43,10 +43,12 @@ class LibraryLinear:
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         """x @ weight.T + bias + residual [M, N] float32, in place: residual must not be used afterwards."""
+        if self.bias is not None:
+            residual.add_(self.bias)
         if x.dtype == residual.dtype:
-            return residual.addmm_(x, self.weight.t()) if self.bias is None else residual.add_(self(x))
-        if self.bias is not None or not x.is_cuda:  # elsewhere torch adds no products to another dtype
-            return residual.add_(self(x))
+            return residual.addmm_(x, self.weight.t())
+        if not x.is_cuda:  # elsewhere torch adds no products to another dtype
+            return residual.addmm_(x.to(residual.dtype), self.weight.t().to(residual.dtype))
         return torch.addmm(residual, x, self.weight.t(), out_dtype=residual.dtype, out=residual)
 
 
