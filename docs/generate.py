@@ -66,8 +66,8 @@ GENERATED = "<!-- Written by `make docs`. -->"
 def cli_page() -> str:
     """Every command's help, as the command prints it."""
     parts = [GENERATED, "# The command line", "Exit codes: 0 done, 1 the engine or the model failed, 2 the request or "
-             "the options are wrong.\n`ramet serve` ends with 0 at SIGTERM and at SIGINT. Answers go to stdout, all "
-             "else to stderr."]  # fmt: skip
+             "the options are wrong.\n`ramet serve` ends with 0 at SIGTERM and with 130 at SIGINT. Answers go to "
+             "stdout, all else to stderr."]  # fmt: skip
     for context in _contexts(cli.main, "ramet", None):
         parts.append(f"## {context.command_path}\n\n```\n{context.get_help().rstrip()}\n```")
     return "\n\n".join(parts) + "\n"

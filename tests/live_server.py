@@ -27,11 +27,12 @@ class LiveServer:
 
 
 @contextlib.contextmanager
-def live_server(engine: Served, settings: ServerSettings | None = None) -> Iterator[LiveServer]:
-    """Serve `engine` until the block ends; then the server stops and its thread is joined."""
+def live_server(engine: Served, settings: ServerSettings | None = None, loop: str = "auto") -> Iterator[LiveServer]:
+    """Serve `engine` until the block ends; then the server stops and its thread is joined. `loop` is uvicorn's."""
     settings = settings or ServerSettings()
     settings = settings.model_copy(update={"host": "127.0.0.1", "port": 0, "drain_s": min(5, settings.drain_s)})
     server = server_for(engine, settings)
+    server.config.loop = loop
     with Listener.open(settings) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": list(listener.sockets)})
         thread.start()

@@ -58,6 +58,7 @@ def test_defaults_are_the_settings_own(cli_engine: CliEngine, served: list[Any])
 
 def test_options(cli_engine: CliEngine, served: list[Any]) -> None:
     arguments = "--host ::1 --port 0 --alias a --alias b=a --max-body-bytes 2048 --drain-s 3 --body-timeout-s 2.5 "
+    arguments += "--head-timeout-s 1.5 --send-timeout-s 4 --max-connections 7 "
     arguments += (
         "--release-date 2026-01-02 --no-access-log --api-key k -m dir --name big --method letters --op norm=cpu"
     )
@@ -70,6 +71,9 @@ def test_options(cli_engine: CliEngine, served: list[Any]) -> None:
         "max_body_bytes": 2048,
         "drain_s": 3,
         "body_timeout_s": 2.5,
+        "head_timeout_s": 1.5,
+        "send_timeout_s": 4.0,
+        "max_connections": 7,
         "release_date": datetime.date(2026, 1, 2),
         "max_logprobs": 20,
         "access_log": False,
@@ -262,6 +266,8 @@ def test_an_open_address_without_a_key_is_told(cli_engine: CliEngine, served: li
         (("--port", "70000"), "--port"),
         (("--release-date", "yesterday"), "--release-date: "),
         (("--body-timeout-s", "0"), "--body-timeout-s: "),
+        (("--head-timeout-s", "0"), "--head-timeout-s: "),
+        (("--send-timeout-s", "-1"), "--send-timeout-s: "),
         (("--api-key", ""), "--api-key: "),
         (("--alias", "a", "--alias", "a"), "comes twice"),
         (("--alias", "=b"), "is not NAME or NAME=MODEL"),
@@ -355,6 +361,6 @@ def test_a_signal_ends_the_start(monkeypatch: pytest.MonkeyPatch, served: list[A
     before = [signal.getsignal(each) for each in HANDLED]
     monkeypatch.setattr("ramet.cli.load_engine", load)
     result = serve()
-    assert (result.exit_code, served) == (0, [])
+    assert (result.exit_code, served) == (130 if number == signal.SIGINT else 0, [])
     assert "Aborted" not in result.stderr
     assert [signal.getsignal(each) for each in HANDLED] == before

@@ -49,6 +49,7 @@ from ramet.server.models import ModelCard, ModelList
 from ramet.server.openai.errors import OpenAIErrorDetail
 from ramet.server.rendering import ErrorBody, ErrorDetail, InvalidField
 from ramet.server.systemone import IGNORED_FIELDS, MAX_IGNORED_NAMES
+from ramet.server.timed import KEEP_ALIVE_S
 
 PAGE = "docs/http-api.md"
 ERROR = re.compile(r"(\d{3}) `(\w+)`")
@@ -71,6 +72,9 @@ LIMITS = {  # those of the engine are in tests/test_docs_examples.py
     "questions of a joint read": MAX_JOINT,
     "bytes of a body, also decompressed": ServerSettings().max_body_bytes,
     "seconds for a body to arrive": int(ServerSettings().body_timeout_s),
+    "seconds for a head to arrive": int(ServerSettings().head_timeout_s),
+    "seconds for a client to take some of its answer": int(ServerSettings().send_timeout_s),
+    "seconds that a connection stays open without a request": KEEP_ALIVE_S,
     "objects and arrays inside one another": MAX_NESTING,
     "values in a body": MAX_VALUES,
     "digits of a number": MAX_DIGITS,

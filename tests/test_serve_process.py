@@ -70,7 +70,7 @@ def _served(directory: Path, number: int, words: Sequence[str]) -> dict[str, Any
     finally:
         process.kill()
     assert reply.status_code == 200, reply.text
-    assert (process.returncode, out) == (0, "")
+    assert (process.returncode, out) == (130 if number == signal.SIGINT else 0, "")
     assert "Traceback" not in err
     assert "Aborted" not in err
     answer: dict[str, Any] = reply.json()

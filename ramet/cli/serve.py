@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 # Options of ServerSettings' fields of the same names; its defaults hold where nothing is given.
 SETTINGS = (
-    "host", "port", "release_date", "max_body_bytes", "body_timeout_s", "max_logprobs", "drain_s", "access_log",
+    "host", "port", "release_date", "max_body_bytes", "body_timeout_s", "head_timeout_s", "send_timeout_s",
+    "max_connections", "max_logprobs", "drain_s", "access_log",
 )  # fmt: skip
 ENVIRONMENT = "RAMET_API_KEY"
 
@@ -56,6 +57,17 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 )
 @click.option("--max-body-bytes", type=click.IntRange(min=1024), help="Largest request body, also decompressed.")
 @click.option("--body-timeout-s", type=float, help="Seconds that a client has to send its body.")
+@click.option("--head-timeout-s", type=float, help="Seconds that a client has to send a head.  [default: 20]")
+@click.option(
+    "--send-timeout-s",
+    type=float,
+    help="Seconds in which a client must take something of its answer, or be cut off.  [default: 60]",
+)
+@click.option(
+    "--max-connections",
+    type=click.IntRange(min=1),
+    help="Most connections at once; beyond it 503.  [default: as many as files may be open]",
+)
 @click.option(
     "--max-logprobs", type=click.IntRange(min=-1), help="Most log-probabilities a position of text.  [default: 20]"
 )
@@ -77,7 +89,7 @@ def command(ctx: click.Context, /, source: str | None, **given: Any) -> None:
     The model is an argument or --model. The address is taken first, and answers 503 until the model is loaded.
 
     SIGTERM and SIGINT end the server: running requests get --drain-s seconds, kept states go to --disk-cache, and the
-    exit status is 0. A second signal ends it at once.
+    exit status is 0, or 130 at SIGINT. A second signal ends it at once.
 
     Serve lines of vLLM and SGLang are taken where what they say can be had: docs/serve-lines.md lists their options.
     """
@@ -94,13 +106,14 @@ def command(ctx: click.Context, /, source: str | None, **given: Any) -> None:
     names = (*options.ENGINE_SETTINGS, "method", "name")
     with server.Signals() as signals, server.Listener.open(settings) as listener, ExitStack() as stack:
         click.echo(f"loading {source} ... ({listener.url} answers 503 until it is loaded)", err=True)
-        with server.Loading(listener, given["name"] or source):
+        with server.Loading(listener, given["name"] or source, settings):
             engine = stack.enter_context(cli.load_engine(source, **BY_LOAD | options.given(given, names)))
             _check_aliases(engine, settings)
             engine.measure()
         for line in _announcement(engine, settings, listener.url):
             click.echo(line, err=True)
         server.serve(engine, settings, listener, signals)
+    ctx.exit(signals.status)
 
 
 def _settings(given: Mapping[str, Any]) -> ServerSettings:

@@ -47,7 +47,7 @@ class AccessLog:
         if scope["type"] != "http" or scope["path"] in POLLS:
             await self._app(scope, receive, send)
             return
-        status, request_id, is_whole, is_gone, start = 0, "-", False, False, time.perf_counter()
+        status, request_id, is_whole, is_gone, is_out, start = 0, "-", False, False, False, time.perf_counter()
 
         async def heard() -> Message:
             nonlocal is_gone
@@ -66,8 +66,9 @@ class AccessLog:
 
         try:
             await self._app(scope, heard, watched)
+            is_out = is_whole and not is_gone and await _sent(scope)
         finally:
-            ended = f"{status}" if is_whole and not is_gone else f"{status} cut"
+            ended = f"{status}" if is_out else f"{status} cut"
             seconds = time.perf_counter() - start
             _LOG.info("%s %s in %.3f s%s id=%s", _asked(scope), ended, seconds, _tokens(scope), request_id)
 
@@ -78,6 +79,12 @@ def _asked(scope: Scope) -> str:
     client = scope.get("client")
     path = scope.get("raw_path", b"").decode("latin-1") or scope["path"]
     return f"{client[0] if client else '-'} {scope['method']} {path}"
+
+
+async def _sent(scope: Scope) -> bool:
+    """Whether what was answered has left; an application that no server of ours runs cannot know."""
+    connection = scope.get("state", {}).get("connection")
+    return connection is None or await connection.sent()
 
 
 def _tokens(scope: Scope) -> str:

@@ -15,6 +15,7 @@ from ramet.errors import RametError
 from ramet.server.access_log import AccessLog, log_to_stderr
 from ramet.server.asked import PARSERS
 from ramet.server.authentication import Authentication
+from ramet.server.crowd import Surplus
 from ramet.server.exchange import Exchange
 from ramet.server.head import Head
 from ramet.server.health import Health
@@ -26,7 +27,7 @@ from ramet.server.openai.completions import Completions
 from ramet.server.openapi import openapi_document
 from ramet.server.presence import Work
 from ramet.server.rendering import render_http, render_raised
-from ramet.server.running import Server, uvicorn_config
+from ramet.server.running import Server
 from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
 from ramet.server.signals import Signals
@@ -58,6 +59,7 @@ def create_app(engine: Served, settings: ServerSettings | None = None) -> FastAP
     app.add_exception_handler(RametError, render_raised)
     app.add_exception_handler(HTTPException, render_http)
     app.state.work, app.state.parsers = Work(), Turns(PARSERS, "ramet-parse")
+    app.add_middleware(Surplus)
     app.add_middleware(Exchange, metrics=metrics)
     app.add_middleware(Head)
     if settings.access_log:
@@ -70,7 +72,7 @@ def create_app(engine: Served, settings: ServerSettings | None = None) -> FastAP
 def server_for(engine: Served, settings: ServerSettings) -> Server:
     """The server of one engine, which runs on sockets that its caller opens: `server.run(sockets)`."""
     app = create_app(engine, settings)
-    return Server(uvicorn_config(app, settings.drain_s), app.state.work, settings.drain_s)
+    return Server(app, app.state.work, settings)
 
 
 def serve(

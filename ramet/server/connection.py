@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from ramet.server.crowd import N_SURPLUS, Crowd
+from ramet.server.settings import ServerSettings
+from ramet.server.timed import Timed
 
 MAX_HEAD_BYTES = 64 << 10  # of an address with its headers, and of the trailers, as h11 has it
 
 
-class Connection(HttpToolsProtocol):
+class Connection(Timed, HttpToolsProtocol):  # type: ignore[misc]
     """One client's connection. httptools itself keeps a head of any length; one beyond the bound gets a plain 400.
 
     Of a request that offers another protocol (Java's client offers HTTP/2) httptools takes no body: such a connection
     is handed to h11, which takes the body and passes over the offer.
     """
 
+    _is_in_head = False
     _n_head = 0  # bytes of the head so far
     _n_silent = 0  # bytes since the parser last told of anything: it keeps a header's value until it has all of it
     _latest = b""  # what has come last
+
+    def __init__(self, settings: ServerSettings, crowd: Crowd, **uvicorns: Any) -> None:
+        super().__init__(settings, **uvicorns)
+        self._crowd = crowd
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        n_over = self._crowd.n_over(len(self.connections))
+        self.is_surplus = n_over > 0
+        if n_over > N_SURPLUS:
+            self.cut()
 
     def data_received(self, data: bytes) -> None:
         self._latest = data
@@ -30,6 +49,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._n_head = self._n_silent = 0
+        self._is_in_head = True
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -40,9 +60,16 @@ class Connection(HttpToolsProtocol):
         self._count(len(name) + len(value) + 4)  # and ": " and the line's end
         super().on_header(name, value)
 
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        super().on_headers_complete()
+
     def on_body(self, body: bytes) -> None:
         self._n_silent = 0
         super().on_body(body)
+
+    def has_begun(self) -> bool:
+        return self._is_in_head
 
     def _should_upgrade(self) -> bool:
         return True
@@ -59,7 +86,8 @@ class Connection(HttpToolsProtocol):
         method, version = (self.scope[name].encode("ascii") for name in ("method", "http_version"))
         lines = [b"%s %s HTTP/%s" % (method, self.url, version), *(b"%s: %s" % header for header in self.headers)]
         self.connections.discard(self)
-        heir = H11Protocol(config=self.config, server_state=self.server_state, app_state=self.app_state)
+        heir = Heir(self._settings, config=self.config, server_state=self.server_state, app_state=self.app_state)
+        heir.is_surplus = self.is_surplus
         heir.connection_made(self.transport)
         self.transport.set_protocol(heir)
         heir.data_received(b"\r\n".join([*lines, b"", b""]) + self._latest[stopped.args[0] :])
@@ -69,6 +97,16 @@ class Connection(HttpToolsProtocol):
         self._n_head += n_bytes
         if self._n_head > MAX_HEAD_BYTES:
             raise ValueError(_TOO_LONG)  # the parser makes it an error of its own, which is answered with 400
+
+
+class Heir(Timed, H11Protocol):  # type: ignore[misc]
+    """A connection that h11 reads."""
+
+    def has_begun(self) -> bool:
+        return self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+
+    def _should_upgrade(self) -> bool:
+        return False
 
 
 _TOO_LONG = f"The head has more than {MAX_HEAD_BYTES} bytes."

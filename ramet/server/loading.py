@@ -6,15 +6,15 @@ import threading
 from typing import Self
 
 from starlette.responses import JSONResponse, Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from ramet.server.errors import Unavailable, headers_of
 from ramet.server.health import PATHS, HealthReport
 from ramet.server.listener import Listener
-from ramet.server.openai import errors as openai_errors
 from ramet.server.presence import Work
-from ramet.server.rendering import render
-from ramet.server.running import Server, uvicorn_config
+from ramet.server.running import Server
+from ramet.server.settings import ServerSettings
+from ramet.server.unavailable import drop_body, unavailable
 
 _ENDS_S = 1  # for the answers under way when the model is there
 
@@ -26,8 +26,8 @@ class Loading:
     down. /health says `loading`. Connections that come when the block has ended wait for the server itself.
     """
 
-    def __init__(self, listener: Listener, model: str) -> None:
-        self._server = Server(uvicorn_config(_Answers(model), _ENDS_S), Work(), _ENDS_S)
+    def __init__(self, listener: Listener, model: str, settings: ServerSettings) -> None:
+        self._server = Server(_Answers(model), Work(), settings.model_copy(update={"drain_s": _ENDS_S}))
         self._sockets = listener.copies()
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": self._sockets}, name="ramet-loading", daemon=True
@@ -50,7 +50,7 @@ class _Answers:
         self._error = Unavailable(f"the model {model} is being loaded; ask again when /health answers 200")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await _read(receive)
+        await drop_body(scope, receive)
         response = self._response(scope["path"])
         response.headers["connection"] = "close"  # the next request is for the server itself
         await response(scope, receive, send)
@@ -58,12 +58,4 @@ class _Answers:
     def _response(self, path: str) -> Response:
         if path in PATHS:
             return JSONResponse(self._report.model_dump(), 503, headers_of(self._error))
-        is_text = path.startswith(("/v1/chat/", "/v1/completions"))
-        return openai_errors.render(self._error) if is_text else render(self._error)
-
-
-async def _read(receive: Receive) -> None:
-    """The body, for a client that is still sending would not read the answer."""
-    message: Message = {"more_body": True}
-    while message.get("more_body", False):
-        message = await receive()
+        return unavailable(path, self._error)

@@ -4,41 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 from collections.abc import Generator
+from functools import partial
+from typing import Any
 
 import uvicorn
 
 from ramet.server.connection import Connection
+from ramet.server.crowd import Crowd
 from ramet.server.presence import Work
+from ramet.server.settings import ServerSettings
+from ramet.server.timed import KEEP_ALIVE_S, Timed
 
-KEEP_ALIVE_S = 75  # longer than clients keep an idle connection, so that none is closed under a request
+LOOK_S = 0.5  # between two looks at all connections
+N_AT_ONCE = 256  # connections that are looked at before others get their turn
 GRACE_S = 5  # for the last answers to go out, behind the time that requests get to finish
 _LOG = logging.getLogger("ramet.server")
 
 
-def uvicorn_config(app: object, drain_s: int) -> uvicorn.Config:
-    """How uvicorn runs an application: nothing is logged but what goes wrong, the sockets are its caller's."""
-    return uvicorn.Config(
-        app,  # type: ignore[arg-type]
-        http=Connection,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=drain_s + GRACE_S,
-    )
-
-
 class Server(uvicorn.Server):
     """`stop` ends it: nothing new is taken, what runs gets `drain_s` seconds, and what still runs then is answered
-    with a 503, a stream with an event of that error."""
+    with a 503, a stream with an event of that error. What a client has not taken GRACE_S later is cut off."""
 
-    def __init__(self, config: uvicorn.Config, work: Work, drain_s: int) -> None:
-        super().__init__(config)
-        self._work, self._drain_s = work, drain_s
+    def __init__(self, app: object, work: Work, settings: ServerSettings) -> None:
+        self._work, self._drain_s, self._crowd = work, settings.drain_s, Crowd.of(settings)
+        super().__init__(_config(app, settings, self._crowd))
 
     def stop(self) -> None:
         self.should_exit = True
@@ -49,10 +42,60 @@ class Server(uvicorn.Server):
         to be done at the end of the process would not be."""
         yield
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(_log_shortly)
+        looking = asyncio.create_task(self._look())
+        try:
+            await super().serve(sockets)
+        finally:
+            looking.cancel()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         _LOG.info("stopping; %d running requests get %d s to finish", len(self.server_state.tasks), self._drain_s)
-        limit = asyncio.get_running_loop().call_later(self._drain_s, self._work.end)
+        loop = asyncio.get_running_loop()
+        limits = [
+            loop.call_later(self._drain_s, self._work.end),
+            loop.call_later(self._drain_s + GRACE_S, self._cut),
+        ]
         try:
             await super().shutdown(sockets)
         finally:
-            limit.cancel()
+            for limit in limits:
+                limit.cancel()
+
+    async def _look(self) -> None:
+        loop, connections = asyncio.get_running_loop(), self.server_state.connections
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self._crowd.look(len(connections))
+            for n, connection in enumerate(list(connections), 1):
+                assert isinstance(connection, Timed)
+                connection.look(loop.time())
+                if n % N_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
+    def _cut(self) -> None:
+        for connection in list(self.server_state.connections):
+            assert isinstance(connection, Timed)
+            connection.cut()
+
+
+def _config(app: object, settings: ServerSettings, crowd: Crowd) -> uvicorn.Config:
+    """How uvicorn runs an application: nothing is logged but what goes wrong, the sockets are its caller's."""
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        http=partial(Connection, settings, crowd),  # type: ignore[arg-type]
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=settings.drain_s + 2 * GRACE_S,
+    )
+
+
+def _log_shortly(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """No trace, many times a second, of files that cannot be opened: asyncio tries again a second later."""
+    error = context.get("exception")
+    if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+        loop.default_exception_handler(context)

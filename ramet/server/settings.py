@@ -51,6 +51,17 @@ class ServerSettings(BaseModel):
         default=16 << 20, ge=1024, description="Largest request body, before and after decompression; beyond it 413."
     )
     body_timeout_s: float = Field(default=60.0, gt=0, description="Time a client has to send its body; beyond it 408.")
+    head_timeout_s: float = Field(
+        default=20.0, gt=0, description="Time a client has to send the head of a request; beyond it 408."
+    )
+    send_timeout_s: float = Field(
+        default=60.0,
+        gt=0,
+        description="Time in which a client must take something of its answer; beyond it the connection is cut.",
+    )
+    max_connections: int | None = Field(
+        default=None, ge=1, description="Most connections at once; beyond it 503. As many as files may be open if None."
+    )
     max_logprobs: int = Field(
         default=20, ge=-1, description="Most log-probabilities a position that text may be asked for; -1: any number."
     )

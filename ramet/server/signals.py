@@ -13,20 +13,19 @@ from typing import Any, Self
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 
 
-def _exit() -> None:
-    raise SystemExit(0)
-
-
 class Signals:
     """While its `with` block runs, the first of either signal asks for an orderly end, and a second one ends the
     process at once with the status that shells give it (130, 143).
 
-    What the first one does is `stop`: at the beginning it raises SystemExit(0), as there is nothing to finish. Only
-    the main thread gets signals; elsewhere nothing is changed.
+    What the first one does is `stop`: at the beginning it raises SystemExit, as there is nothing to finish. `status` is
+    what the process is to end with behind an orderly end: 130 where SIGINT asked for it, else 0. Only the main thread
+    gets signals; elsewhere nothing is changed.
     """
 
+    status = 0
+
     def __init__(self) -> None:
-        self._stop: Callable[[], None] = _exit
+        self._stop: Callable[[], None] = self._exit
         self._n = 0
         self._before: dict[int, Any] = {}
 
@@ -53,4 +52,8 @@ class Signals:
         self._n += 1
         if self._n > 1:
             os._exit(128 + number)
+        self.status = 128 + number if number == signal.SIGINT else 0
         self._stop()
+
+    def _exit(self) -> None:
+        raise SystemExit(self.status)

@@ -1,0 +1,148 @@
+"""Timed: what a connection waits for from its client, and how long, whichever parser reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import math
+import socket
+import sys
+import termios
+from abc import abstractmethod
+from typing import Any
+
+from uvicorn.protocols.http.flow_control import FlowControl
+
+from ramet.server.settings import ServerSettings
+
+KEEP_ALIVE_S = 75  # longer than clients keep an idle connection, so that none is closed under a request
+PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"  # which means nothing to a client that has sent its body
+FIRST_PROBE_S = 1.0  # behind the end of what a client sends; a next one behind twice the time
+_LATE = "The head did not arrive in time."
+_TIMEOUT = (
+    b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n"
+    b"connection: close\r\n\r\n%s" % (len(_LATE), _LATE.encode())
+)
+
+
+class Timed(asyncio.Protocol):
+    """The part of a connection that uvicorn's two protocols for HTTP/1.1 have in common here.
+
+    The server calls `look` about once a second, so that requests set no timers. Three things are waited for: a head
+    (`head_timeout_s`; the first from the moment that the connection is made, others from their first byte), a next
+    request (KEEP_ALIVE_S), and that a client takes what was written (`send_timeout_s` without any progress).
+
+    A client that has sent a whole request and ends its sending may wait for its answer, or be gone: both look alike,
+    until something is sent to it. So it is answered, and while it waits interim answers, which HTTP/1.1 allows for,
+    show whether it is there. A connection beyond the limit is closed behind an answer, too.
+    """
+
+    transport: asyncio.Transport
+    flow: FlowControl
+    loop: asyncio.AbstractEventLoop
+    app_state: dict[str, Any]
+    cycle: Any  # the newest request with its answer, None before the first
+    pipeline: Any = ()  # requests that wait for the answer to the one before
+
+    is_surplus = False  # beyond the limit of connections
+    _awaited: object = None  # what was waited for when the server looked last
+    _since = 0.0  # when it was waited for first, in the loop's seconds
+    _ended_at: float | None = None  # when the client ended its sending
+    _probe_s = FIRST_PROBE_S
+    _is_cut = False
+
+    def __init__(self, settings: ServerSettings, **uvicorns: Any) -> None:
+        super().__init__(**uvicorns)
+        self._settings = settings
+        self.app_state = {**self.app_state, "connection": self}
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.is_surplus and self.cycle is not None:
+            self.cycle.keep_alive = False
+
+    def eof_received(self) -> bool:
+        """Whether the connection stays open for the answer to a request that is whole."""
+        if not self._is_busy or self.cycle.more_body:
+            return False
+        if self._ended_at is None:
+            self._ended_at = self.loop.time()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_cut |= exc is not None
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()  # type: ignore[misc]
+        if not self._is_busy and (self.is_surplus or self._ended_at is not None):
+            self.transport.close()
+
+    def look(self, now: float) -> None:
+        """End what has been waited for too long; `now` is in the loop's seconds."""
+        awaited, most_s = self._awaits()
+        if awaited != self._awaited:
+            self._awaited, self._since = awaited, now
+        elif now - self._since >= most_s:
+            self._end()
+        if self._ended_at is not None and not self.transport.is_closing():
+            self._look_for_client(now - self._ended_at)
+
+    def cut(self) -> None:
+        """Close the connection, and drop what was not sent yet."""
+        self._is_cut = True
+        self.transport.abort()
+
+    async def sent(self) -> bool:
+        """Whether all that was written has left; waits until it has, or the connection is lost."""
+        await asyncio.sleep(0)  # uvloop writes at the end of a turn
+        if self.transport.get_write_buffer_size():
+            self.transport.set_write_buffer_limits(high=0)
+            await self.flow.drain()
+            if not self.transport.is_closing():
+                self.transport.set_write_buffer_limits()
+        return not self._is_cut
+
+    @abstractmethod
+    def has_begun(self) -> bool:
+        """Whether a part of a head has come."""
+
+    @property
+    def _is_busy(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _awaits(self) -> tuple[object, float]:
+        """What is waited for, and the most seconds of it."""
+        if n_bytes := self.transport.get_write_buffer_size():
+            return n_bytes + self._n_on_the_way(), self._settings.send_timeout_s
+        if self._is_busy or self.transport.is_closing():
+            return None, math.inf
+        if self.cycle is None or self.has_begun():
+            return ("head", self.cycle), self._settings.head_timeout_s
+        return ("request", self.cycle), KEEP_ALIVE_S
+
+    def _n_on_the_way(self) -> int:
+        """Bytes that the system has taken, and the client's has not: it asks for more when much of them is gone."""
+        n_bytes = fcntl.ioctl(self.transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+        return int.from_bytes(n_bytes, sys.byteorder)
+
+    def _end(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self.cut()
+            return
+        if self.has_begun():
+            self.transport.write(_TIMEOUT)
+        self.transport.close()
+
+    def _look_for_client(self, ended_s: float) -> None:
+        """`ended_s`: seconds since the client ended its sending."""
+        if self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.cut()  # what was sent came back
+        elif ended_s >= self._probe_s and self._takes_probes():
+            self._probe_s *= 2
+            self.transport.write(PROBE)
+
+    def _takes_probes(self) -> bool:
+        """Only before an answer begins, and HTTP/1.0 knows none."""
+        is_first = self._is_busy and not self.pipeline and not self.cycle.response_started
+        return is_first and self.cycle.scope["http_version"] == "1.1"

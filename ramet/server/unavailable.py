@@ -1,0 +1,29 @@
+"""Unavailable: a 503 in the form of the route that was asked, for requests that get to no route."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope
+
+from ramet.errors import RametError
+from ramet.server.bodies import read_body
+from ramet.server.errors import Unavailable
+from ramet.server.openai import errors as openai_errors
+from ramet.server.rendering import render
+
+_BODY_S = 10  # for a body that nobody reads
+
+
+def unavailable(path: str, error: Unavailable) -> Response:
+    """The answer of an address."""
+    is_text = path.startswith(("/v1/chat/", "/v1/completions"))
+    return openai_errors.render(error) if is_text else render(error)
+
+
+async def drop_body(scope: Scope, receive: Receive) -> None:
+    """A client that is still sending would not read the answer."""
+    with suppress(RametError):
+        await read_body(Request(scope, receive), max_bytes=0, timeout_s=_BODY_S)
