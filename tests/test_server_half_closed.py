@@ -7,8 +7,8 @@ import socket
 from collections.abc import Callable
 
 import pytest
-from attacks.test_connections import BODY, UPGRADE, connected, until_closed
 from live_server import LiveServer, live_server
+from raw_client import BODY, UPGRADE, connected, until_closed
 from stub_engine import StubEngine
 from stub_writer import StubWriter, written
 from waiting import wait_until

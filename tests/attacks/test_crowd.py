@@ -12,9 +12,9 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from attacks.test_connections import OFFER, PLAIN, answer, connected, until_closed
 from conftest import Serve
 from live_server import LiveServer
+from raw_client import OFFER, PLAIN, answer, connected, until_closed
 from stub_engine import StubEngine
 from waiting import wait_until
 
@@ -159,8 +159,8 @@ def test_the_limit_lies_below_the_files_that_may_be_open(loop: str) -> None:
         assert 0 < limit < 200 - RESERVED_FILES
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}") as client, ExitStack() as stack:
             assert decide(client, "x") == 200
-            for _ in range(300):
-                stack.enter_context(connected(port))
+            many = [stack.enter_context(connected(port)) for _ in range(300)]
+            assert until_closed(many[-1]) == b""
             assert decide(client, "x") == 200
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             wait_until(lambda: client.get("/health").status_code == 200)
