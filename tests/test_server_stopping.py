@@ -40,6 +40,14 @@ with Signals() as signals:
     time.sleep(float(sys.argv[3]))
     print("closed", flush=True)
 """
+STUCK = (
+    """
+import time
+from ramet.server import asked
+asked.parse_json = lambda body: print("parsing", flush=True) or time.sleep(3600)
+"""
+    + PROGRAM
+)
 Start = Callable[..., tuple["subprocess.Popen[str]", str]]
 
 
@@ -48,9 +56,9 @@ def start() -> Iterator[Start]:
     """Starts `serve` in a process of its own; gives it and its address."""
     here, started = Path(__file__).parent, []
 
-    def run(*words: object) -> tuple[subprocess.Popen[str], str]:
+    def run(*words: object, program: str = PROGRAM) -> tuple[subprocess.Popen[str], str]:
         process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *map(str, words)],
+            [sys.executable, "-c", program, *map(str, words)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -120,6 +128,19 @@ def test_a_second_signal_ends_what_comes_after_serving_too(start: Start) -> None
     process.send_signal(signal.SIGINT)
     out, err = process.communicate()
     assert (out, process.returncode) == ("", 130)
+    assert "Traceback" not in err
+
+
+def test_a_thread_that_hangs_is_not_waited_for(start: Start) -> None:
+    process, url = start(0, 0, 0, program=STUCK)
+    client, replies = ask(f"{url}/v1/systemone", BODY | {"state": "x" * 100_000})
+    assert process.stdout is not None
+    assert process.stdout.readline() == "parsing\n"
+    process.send_signal(signal.SIGTERM)
+    client.join()
+    assert [reply.status_code for reply in replies] == [503]
+    out, err = process.communicate()
+    assert (out, process.returncode) == ("closing\nclosed\n", 0)
     assert "Traceback" not in err
 
 
