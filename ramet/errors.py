@@ -79,7 +79,11 @@ class Cancelled(RametError):
 
 class CheckpointError(RametError):
     """A checkpoint cannot be loaded: the message names the file, the tensor or the key, and the remedy. Raised by
-    `Engine.load`."""
+    `Engine.load`. It is one line, whatever it quotes: of texts that strangers wrote nothing moves a terminal's cursor.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__("".join(letter if letter.isprintable() else " " for letter in message))
 
 
 class EngineFault(RametError):
