@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from ramet.errors import CheckpointError
+from ramet.quoting import cut, shown
 
 _SCALINGS = ("default", "linear", "yarn")  # whose frequencies do not depend on a sequence's length
 
@@ -158,15 +159,20 @@ class LLaDA2Keys(ExpertsKeys):
 KEYS: dict[str, type[Keys]] = {"llada2_moe": LLaDA2Keys, "sdar": SDARKeys, "sdar_moe": SDARMoEKeys}
 
 
-def check_keys(raw: Mapping[str, Any], where: str, reads: Callable[[str], bool]) -> None:
-    """Raise CheckpointError for a key that changes what is computed and that the model type does not read, as `reads`
-    tells."""
+def check_stored(raw: Mapping[str, Any], where: str) -> None:
+    """Raise CheckpointError for weights that are no plain numbers."""
     for key in (key for key in _STORED if raw.get(key)):
         kind = raw[key].get("quant_method", "another kind of numbers") if isinstance(raw[key], Mapping) else raw[key]
         raise CheckpointError(
-            f"{where}: {key} says {kind}: weights that are stored so are not read; take the release in bfloat16, or a "
-            "GGUF file"
+            f"{where}: {key} says {cut(str(kind))}: weights that are stored so are not read; take the release in "
+            "bfloat16, or a GGUF file"
         )
+
+
+def check_keys(raw: Mapping[str, Any], where: str, reads: Callable[[str], bool]) -> None:
+    """Raise CheckpointError for a key that changes what is computed and that the model type does not read, as `reads`
+    tells."""
+    check_stored(raw, where)
     if raw.get("modeling_overrides"):
         raise CheckpointError(f"{where}: modeling_overrides changes the model's own layers, which is not read here")
     windowed = raw.get("use_sliding_window") is not False
@@ -174,8 +180,8 @@ def check_keys(raw: Mapping[str, Any], where: str, reads: Callable[[str], bool])
         value = raw.get(key)
         if value not in neutral and not reads(key) and (windowed or key != "sliding_window"):
             raise CheckpointError(
-                f"{where}: {key} is {value!r}, which {raw.get('model_type')} is not implemented for: the answers would "
-                "be another model's"
+                f"{where}: {key} is {shown(value)}, which {raw.get('model_type')} is not implemented for: the "
+                "answers would be another model's"
             )
 
 

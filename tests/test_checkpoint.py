@@ -110,7 +110,10 @@ def test_buffers_that_old_checkpoints_saved(tmp_path: Path) -> None:
         ("[]", r"config\.json holds list"),
         ("{}", r"config\.json: unknown model_type None; known are llama, qwen3$"),
         ('{"model_type": "mamba"}', r"config\.json: unknown model_type 'mamba'; known are llama, qwen3$"),
-        ('{"model_type": "llama", "hidden_size": "wide"}', r"config\.json: not a valid configuration of llama"),
+        (
+            '{"model_type": "llama", "hidden_size": "wide"}',
+            r"config\.json: hidden_size is 'wide'; it must be a whole number from 1",
+        ),
     ],
 )
 def test_configurations_that_are_refused(text: str | None, message: str, tmp_path: Path) -> None:

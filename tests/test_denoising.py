@@ -46,13 +46,13 @@ def test_ends_are_those_of_replies_before_those_of_the_model() -> None:
 
 @pytest.mark.parametrize(("told", "message"), [
     ({"max_denoising_steps": 0}, "max_steps is 0"),
-    ({"max_denoising_steps": 1.5}, "max_steps is 1.5"),
+    ({"max_denoising_steps": 1.5}, "max_denoising_steps is 1.5"),
     ({"max_new_tokens": -1}, "max_new_tokens is -1"),
     ({"stability_threshold": -1}, "stability_threshold is -1"),
     ({"t_min": 0.8}, "t_min is 0.8 and t_max 0.8"),
     ({"t_min": -0.1}, "t_min is -0.1"),
     ({"confidence_threshold": 0.0}, "confidence_threshold is 0.0"),
-    ({"t_max": "hot"}, "not supported between"),
+    ({"t_max": "hot"}, "t_max is 'hot'; it must be a finite number"),
     ({"sampler_config": {"_cls_name": "EntropyBoundSamplerConfig", "entropy_bound": 0}}, "entropy_bound is 0"),
     ({"sampler_config": {"_cls_name": "AncestralSamplerConfig"}}, "sampler_config is of 'AncestralSamplerConfig'"),
 ])  # fmt: skip

@@ -17,13 +17,14 @@ from transformers import Gemma3TextConfig, PreTrainedModel
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
 
 from ramet.cache.pages import Pages
-from ramet.config import gguf_config, make_config, read_config, rope_frequencies
+from ramet.config import config_of, make_config, raw_config, rope_frequencies
 from ramet.engine.runner import Runner
 from ramet.engine.scheduler import Job, Scheduler
 from ramet.errors import CheckpointError
 from ramet.families.gemma3 import gemma3_shape
 from ramet.layers.shape import AttentionShape
 from ramet.tree import FloatArray, IntArray, Read, Segment, Tree
+from ramet.weights.gguf_config import gguf_config
 from tests import decoders
 
 WINDOW, LENGTH, PAGE = 8, 24, 4
@@ -124,7 +125,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {  # as in the hub's config.json files of
 @pytest.mark.parametrize("size", PUBLISHED)
 def test_published_configurations(size: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(PUBLISHED[size]))
-    config = read_config(tmp_path).get_text_config()
+    config = config_of(raw_config(tmp_path), "here").get_text_config()
     shape, raw = gemma3_shape(config), PUBLISHED[size].get("text_config", PUBLISHED[size])
     mixers = [layer.mixer for layer in shape.layers]
     assert all(isinstance(mixer, AttentionShape) for mixer in mixers)
@@ -137,7 +138,7 @@ def test_published_configurations(size: str, tmp_path: Path) -> None:
         torch.testing.assert_close(found, getattr(reference, f"{kind}_inv_freq"), rtol=1e-6, atol=0)
         assert scale == 1
     assert {shape.rotaries[mixer.rotary] for mixer in mixers if mixer.window} == {"sliding_attention"}  # type: ignore[union-attr]
-    assert read_config(tmp_path).tie_word_embeddings
+    assert config_of(raw_config(tmp_path), "here").tie_word_embeddings
 
 
 @pytest.mark.parametrize(("key", "value"), [

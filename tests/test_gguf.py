@@ -227,7 +227,8 @@ def edited(tmp_path: Path, **values: Any) -> Path:
             writer.add_array(name, value)
         elif value is not None:
             writer.add_uint32(name, value)
-    tiny.write_tensor(writer, config, "model.embed_tokens.weight", np.zeros((8, 64), np.float32))
+    tiny.write_tensor(writer, config, "model.embed_tokens.weight", np.zeros((128, 64), np.float32))
+    tiny.write_tensor(writer, config, "model.norm.weight", np.zeros(64, np.float32))
     tiny.finish(writer)
     return path
 
@@ -289,7 +290,7 @@ def test_rope_factors_of_the_file(tmp_path: Path) -> None:
     config = tiny.model(tiny.llama()).config
     writer = gguf.GGUFWriter(tmp_path / "factors.gguf", "llama")
     tiny.write_config(writer, config)
-    tiny.write_tensor(writer, config, "model.embed_tokens.weight", np.zeros((8, 64), np.float32))
+    tiny.write_tensor(writer, config, "model.embed_tokens.weight", np.zeros((128, 64), np.float32))
     factors = np.linspace(1, 8, 8, dtype=np.float32)
     writer.add_tensor("rope_freqs.weight", factors)
     tiny.finish(writer)

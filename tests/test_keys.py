@@ -10,7 +10,7 @@ import torch
 from block_models import RAW, BlockModel
 from transformers import CONFIG_MAPPING
 
-from ramet.config import make_config, read_config, rope_frequencies
+from ramet.config import config_of, make_config, raw_config, rope_frequencies
 from ramet.errors import CheckpointError
 from ramet.families import FAMILIES
 from ramet.keys import COUNTING, KEYS
@@ -131,7 +131,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 def test_a_file(name: str, tmp_path: Path) -> None:
     """Keys of training frameworks are ignored, and where newer releases put the rotary embedding is read."""
     BlockModel.random(name, 99).save(tmp_path, use_deepep=True, skip_checkpoint={"a": 1})
-    config = read_config(tmp_path, FAMILIES)
+    config = config_of(raw_config(tmp_path, FAMILIES), "here")
     assert config.model_type == name
     assert config.get_text_config() is config
     assert config.tie_word_embeddings is False

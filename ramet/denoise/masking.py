@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from ramet.errors import CheckpointError, InvalidRequest
+from ramet.foreign import Fields
 
 _IN_NAME = re.compile(r"-b(2|4|8|16|32|64|128)(?!\w)", re.IGNORECASE)
 # LLaDA2.1 and 2.2 go back to what they have written. Their config.json may be that of 2.0, so names tell.
@@ -97,7 +98,7 @@ def _size(
     """Rows of a block, and where that was found. Raises CheckpointError where nothing tells, or several things do."""
     for told, where in ((vars(config), "config.json"), (generation, "generation_config.json")):
         for key in ("block_size", "block_length"):
-            if isinstance(rows := told.get(key), int):
+            if (rows := Fields(told, f"{name}: {where}").whole(key)) is not None:
                 return rows, where
     found = {
         where: {int(match[1]) for text in texts for match in _IN_NAME.finditer(text)} for where, texts in names.items()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ramet.errors import CheckpointError
+from ramet.foreign import MOST_INT32, Fields, is_whole
+from ramet.quoting import shown
 
 _SAMPLER = "EntropyBoundSamplerConfig"
 _DEFAULTS = {  # transformers', for what a generation_config.json leaves open
@@ -48,21 +50,27 @@ class Denoising:
         for name in ("entropy_bound", "confidence_threshold"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0")
+        if odd := [i for i in (*self.eos, self.pad) if i is not None and not 0 <= i < self.vocab_size]:
+            raise ValueError(f"{odd[0]} ends a reply or fills a canvas, but ids run from 0 to {self.vocab_size - 1}")
 
     @classmethod
     def of(cls, config: Any, generation: Mapping[str, Any]) -> Denoising:
         """Of a transformers configuration that has a canvas_length, and what generation_config.json holds, if anything.
         Raises CheckpointError."""
-        told = _DEFAULTS | {key: generation[key] for key in _DEFAULTS if generation.get(key) is not None}
-        text = config.get_text_config()
+        own, text = Fields(generation, "generation_config.json"), config.get_text_config()
+        read = {
+            key: own.whole(key) if is_whole(usual) else own.real(key, zero=True) for key, usual in _DEFAULTS.items()
+        }
+        told: dict[str, Any] = _DEFAULTS | {key: value for key, value in read.items() if value is not None}
+        ids = [own, *(Fields(vars(each), "config.json") for each in (config, text))]
         try:
             return cls(
                 vocab_size=text.vocab_size,
                 canvas_length=config.canvas_length,
                 max_steps=told.pop("max_denoising_steps"),
-                entropy_bound=_entropy_bound(generation.get("sampler_config")),
-                eos=_ids(_first(generation, config, text, name="eos_token_id")),
-                pad=_first(generation, config, text, name="pad_token_id"),
+                entropy_bound=_entropy_bound(own.inner("sampler_config")),
+                eos=frozenset(_first(ids, "eos_token_id").ids("eos_token_id")),
+                pad=_first(ids, "pad_token_id").whole("pad_token_id"),
                 **told,
             )
         except (TypeError, ValueError) as error:
@@ -70,23 +78,18 @@ class Denoising:
 
 
 def _require(name: str, value: Any, *, at_least: int) -> None:
-    if not isinstance(value, int) or value < at_least:
-        raise ValueError(f"{name} is {value!r}; it must be a whole number from {at_least}")
+    if not is_whole(value) or not at_least <= value <= MOST_INT32:
+        raise ValueError(f"{name} is {shown(value)}; it must be a whole number from {at_least}")
 
 
-def _entropy_bound(sampler: Mapping[str, Any] | None) -> float:
-    if sampler is None:
+def _entropy_bound(sampler: Fields) -> float:
+    if not sampler:
         return _ENTROPY_BOUND
-    if sampler.get("_cls_name") != _SAMPLER:
-        raise ValueError(f"sampler_config is of {sampler.get('_cls_name')!r}; {_SAMPLER} is the one that is known")
-    return float(sampler["entropy_bound"]) if "entropy_bound" in sampler else _ENTROPY_BOUND
+    if (kind := sampler.get("_cls_name")) != _SAMPLER:
+        raise ValueError(f"sampler_config is of {shown(kind)}; {_SAMPLER} is the one that is known")
+    return sampler.real("entropy_bound") or _ENTROPY_BOUND
 
 
-def _first(generation: Mapping[str, Any], *configs: Any, name: str) -> Any:
-    """The first that is told: for replies, for the model, for its text."""
-    found = (generation.get(name), *(getattr(config, name, None) for config in configs))
-    return next((value for value in found if value is not None), None)
-
-
-def _ids(value: int | list[int] | None) -> frozenset[int]:
-    return frozenset([] if value is None else [value] if isinstance(value, int) else value)
+def _first(fields: Sequence[Fields], key: str) -> Fields:
+    """The first that has the key: for replies, for the model, for its text."""
+    return next((each for each in fields if each.get(key) is not None), fields[0])

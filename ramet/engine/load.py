@@ -28,6 +28,7 @@ from ramet.engine.settings import DTYPES, EngineSettings
 from ramet.engine.writer import Sampled
 from ramet.errors import CheckpointError, InvalidRequest
 from ramet.families import FAMILIES
+from ramet.foreign import MOST_INT32, is_real
 from ramet.layers.decoder import Decoder
 from ramet.layers.shape import AttentionShape, DeltaShape, MLPShape, Shape
 from ramet.ops import choose
@@ -36,6 +37,7 @@ from ramet.ops.conv import cpu as conv
 from ramet.ops.experts import cpu as experts
 from ramet.ops.gated_delta import cpu as gated_delta
 from ramet.ops.native import library
+from ramet.quoting import shown
 from ramet.weights import Checkpoint, Fingerprint, load, open_checkpoint
 
 _UNHELD: dict[str, tuple[object, ...]] = {  # keys of generation_config.json, and the values that ask for nothing
@@ -63,7 +65,7 @@ _UNHELD: dict[str, tuple[object, ...]] = {  # keys of generation_config.json, an
 }
 _DRAWN: dict[str, Callable[[float], bool]] = {  # what it says of draws, and whether that may be
     "temperature": lambda value: value >= 0,
-    "top_k": lambda value: value >= 0 and value == int(value),
+    "top_k": lambda value: 0 <= value <= MOST_INT32 and value == int(value),
     "top_p": lambda value: 0 < value <= 1,
 }
 _OF_CANVASES = ("canvas_length", "max_denoising_steps", "single_pass_reads")
@@ -80,7 +82,7 @@ def open_known(source: str | Path) -> Checkpoint:
 
 def shape_of(checkpoint: Checkpoint) -> Shape:
     """What its configuration says. Raises CheckpointError."""
-    return FAMILIES[checkpoint.model_type].shape(checkpoint.config.get_text_config())
+    return FAMILIES[checkpoint.model_type].read(checkpoint.config)
 
 
 def denoising_of(checkpoint: Checkpoint, settings: EngineSettings) -> Denoising:
@@ -158,6 +160,7 @@ def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
     if settings.batch_invariant and settings.device == "cpu":
         _check_invariant(checkpoint.name, shape, DTYPES[settings.dtype])
     plan = family.plan(shape, checkpoint.names)
+    rotaries = [rope_frequencies(checkpoint.config.get_text_config(), kind) for kind in shape.rotaries]
     with Fingerprint(checkpoint.files) as fingerprint:  # while they are read
         weights = load(
             checkpoint,
@@ -172,7 +175,6 @@ def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
             made = weights[name] if weight.transform is None else weight.transform(weights[name])
             weights[name] = made.to(device)
         found = fingerprint.result()
-    rotaries = [rope_frequencies(checkpoint.config.get_text_config(), kind) for kind in shape.rotaries]
     return Decoder(shape, weights, rotaries, choose(device, settings.ops, invariant=settings.batch_invariant), found)
 
 
@@ -244,13 +246,13 @@ def sampled_of(checkpoint: Checkpoint, masking: Masking | None) -> Sampled:
     open, masks take the likeliest id, as those who publish such models measure them. Warns of what does not hold.
     Raises CheckpointError."""
     generation = checkpoint.generation
-    unheld = [f"{key} {generation[key]!r}" for key, idle in _UNHELD.items() if generation.get(key) not in idle]
+    unheld = [f"{key} {shown(generation[key])}" for key, idle in _UNHELD.items() if generation.get(key) not in idle]
     if unheld:
         warnings.warn(f"{checkpoint.name}: generation_config.json's {', '.join(unheld)}: not held to", stacklevel=2)
     told = {name: value for name in _DRAWN if (value := generation.get(name)) is not None}
     for name, value in told.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not _DRAWN[name](value):
-            raise CheckpointError(f"{checkpoint.name}: generation_config.json: {name} is {value!r}")
+        if not is_real(value) or not _DRAWN[name](value):
+            raise CheckpointError(f"{checkpoint.name}: generation_config.json: {name} is {shown(value)}")
     samples = generation.get("do_sample")
     if samples is False or (masking is not None and "temperature" not in told and samples is None):
         return Sampled(temperature=0.0)

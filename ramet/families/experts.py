@@ -34,6 +34,10 @@ def experts_plan(at: str, n_experts: int, size: int, hidden: int, names: Collect
             "gate_up_experts": Weight(halves, (2 * n_experts, size, hidden), partial(_paired, n_experts)),
             "down_experts": Weight((f"{at}.down_proj",), (n_experts, hidden, size)),
         }
+    if 3 * n_experts > len(names):  # before so many are named
+        raise CheckpointError(
+            f"config.json: num_experts is {n_experts}, more than the {len(names)} tensors in the files"
+        )
     stack = partial(_stacked, n_experts)
     gate_up = [f"{at}.{e}.{part}.weight" for e in range(n_experts) for part in ("gate_proj", "up_proj")]
     down = [f"{at}.{e}.down_proj.weight" for e in range(n_experts)]

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 
 from ramet.errors import CheckpointError
+from ramet.families.check import check_shape
 from ramet.layers.shape import AttentionShape, LayerShape, MLPShape, Shape
+from ramet.quoting import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class Weight:
 
 
 Plan = dict[str, Weight]  # by our name
+_MOST_OF_FILES, _SPARE = 2, 1024  # parameters that a plan may have, times those of the files, and so many more
+_LISTED = 8  # names in an error
 
 
 THOUGHTLESS: Mapping[str, Any] = MappingProxyType({"enable_thinking": False})
@@ -63,13 +67,23 @@ class Family:
     blocks: BlockDefaults | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
 
+    def read(self, config: Any) -> Shape:
+        """The shape that transformers' configuration of a checkpoint describes. Raises CheckpointError, also where the
+        configuration holds what `shape` cannot count with."""
+        try:
+            shape = self.shape(config.get_text_config())
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise CheckpointError(f"config.json describes no {config.model_type} model: {error}") from error
+        check_shape(shape)
+        return shape
+
 
 def require(config: Any, key: str, *allowed: object) -> None:
     """Refuse a configuration that asks for what the family's layers do not do."""
     value = getattr(config, key, allowed[0])
     if value not in allowed:
         names = " or ".join(repr(a) for a in allowed)
-        raise CheckpointError(f"config.json: {key} is {value!r}; {config.model_type} is implemented for {names}")
+        raise CheckpointError(f"config.json: {key} is {shown(value)}; {config.model_type} is implemented for {names}")
 
 
 def require_whole_heads(config: Any) -> None:
@@ -79,7 +93,8 @@ def require_whole_heads(config: Any) -> None:
         part = each.get("partial_rotary_factor", 1)
         if part not in (None, 1) and each.get("rope_type") != "proportional":  # which has no part to it but zeros
             raise CheckpointError(
-                f"config.json: partial_rotary_factor is {part!r}; {config.model_type} is implemented for whole heads"
+                f"config.json: partial_rotary_factor is {shown(part)}; {config.model_type} is implemented for whole "
+                "heads"
             )
 
 
@@ -88,15 +103,18 @@ def window_of(config: Any, kind: str, windowed: str) -> int:
     if kind != windowed:
         return 0
     if not (window := getattr(config, "sliding_window", None)):
-        raise CheckpointError(f"config.json: layer_types has {kind}, but sliding_window is {window!r}")
+        raise CheckpointError(f"config.json: layer_types has {kind}, but sliding_window is {shown(window)}")
     return int(window)
 
 
 def layer_kinds(config: Any, *known: str) -> list[str]:
     """The type of each layer, which must be one of the `known`; layers without a type are of the last of these."""
-    kinds = list(getattr(config, "layer_types", None) or [known[-1]] * config.num_hidden_layers)
+    n_layers = config.num_hidden_layers
+    kinds = list(getattr(config, "layer_types", None) or [known[-1]] * n_layers)
+    if len(kinds) != n_layers:
+        raise CheckpointError(f"config.json: layer_types has {len(kinds)} entries for num_hidden_layers {n_layers}")
     if unknown := sorted(set(kinds) - set(known)):
-        listed = " and ".join(unknown)
+        listed = " and ".join(shown(kind).strip("'") for kind in unknown[:_LISTED])
         raise CheckpointError(f"config.json: layer_types has {listed}; {config.model_type} has {' and '.join(known)}")
     return kinds
 
@@ -132,10 +150,20 @@ def outer_plan(
 
 
 def layers_plan(shape: Shape, names: Collection[str], own: Callable[[LayerShape, str], Plan]) -> Plan:
-    """What `own` names of each layer, given its shape and what its parameters' names begin with."""
-    at = prefix(names)
-    plans = (own(layer, f"{at}layers.{i}") for i, layer in enumerate(shape.layers))
-    return {f"{i}.{name}": weight for i, plan in enumerate(plans) for name, weight in plan.items()}
+    """What `own` names of each layer, given its shape and what its parameters' names begin with. Raises CheckpointError
+    where that comes to many more names than the checkpoint's, `names`."""
+    at, n_parts = prefix(names), 0
+    found: Plan = {}
+    for i, layer in enumerate(shape.layers):
+        plan = own(layer, f"{at}layers.{i}")
+        found |= {f"{i}.{name}": weight for name, weight in plan.items()}
+        n_parts += sum(len(weight.parts) for weight in plan.values())
+        if n_parts > _MOST_OF_FILES * len(names) + _SPARE:
+            raise CheckpointError(
+                f"config.json: the first {i + 1} of num_hidden_layers {len(shape.layers)} have {n_parts} parameters, "
+                f"and the files hold {len(names)} tensors: they belong to different models; download both again"
+            )
+    return found
 
 
 def products(at: str, sizes: dict[str, tuple[tuple[str, ...], int, int]], *, bias: bool = False) -> Plan:

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from ramet.errors import CheckpointError
 from ramet.families.family import (
     THOUGHTLESS,
     Family,
@@ -78,13 +77,9 @@ def _attention(config: Any) -> AttentionShape:
 
 
 def _delta(config: Any) -> DeltaShape:
-    n_keys, n_values = config.linear_num_key_heads, config.linear_num_value_heads
-    if n_values % n_keys:
-        raise CheckpointError(
-            f"config.json: linear_num_value_heads {n_values} is no multiple of linear_num_key_heads {n_keys}"
-        )
     return DeltaShape(
-        n_key_heads=n_keys, n_value_heads=n_values, key_dim=config.linear_key_head_dim,
+        n_key_heads=config.linear_num_key_heads, n_value_heads=config.linear_num_value_heads,
+        key_dim=config.linear_key_head_dim,
         value_dim=config.linear_value_head_dim, conv_width=config.linear_conv_kernel_dim,
     )  # fmt: skip
 

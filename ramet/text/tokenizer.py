@@ -51,17 +51,17 @@ _WORDS = ("Question: b", "A: b", "Z: 1", "AA: b", "0: b", "9: 1", "yes", "no: b"
 class Tokenizer:
     """Wraps a `tokenizers.Tokenizer`. Immutable after construction, so any number of threads may share it.
 
-    vocab_size: one more than the highest id. longest: characters that one id stands for at most. control: text to id of
-    every added token, special or not, but for those that are text: white space alone, and HTML tags that are not
-    special (both in Gemma's vocabulary). spelled: where a text spells them. swallows: of those that take the white
-    space before or behind them along, whether they do before and behind. forbidden: those of its ids that a caller's
-    text never has. special: ids that no text of a reply shows. spelling: the bytes of each id. bos: the id that a
-    prompt without a template begins with, or None. eos: the ids that end a text. specials: the texts that chat
-    templates may name, such as ``{"bos_token": "<s>"}``. splits_before_words: proven for this vocabulary that
-    ``encode(a + b) == encode(a + WORD)[:-1] + encode(b)`` whenever `a` ends in a line break and `b` begins with a
-    letter from A to Z or a digit. splits_before_breaks: that ``encode(a + b) == encode(a) + encode(b)`` where `a` does
-    not end in white space and `b` begins with some, a line break in it, and goes on with such a word.
-    splits_between_words: the same where `a` ends in a letter and `b` is a space and a letter.
+    vocab_size: one more than the highest id. last: the highest that a caller's text may have. longest: characters that
+    one id stands for at most. control: text to id of every added token, special or not, but for those that are text:
+    white space alone, and HTML tags that are not special (both in Gemma's vocabulary). spelled: where a text spells
+    them. swallows: of those that take the white space before or behind them along, whether they do before and behind.
+    forbidden: those of its ids that a caller's text never has. special: ids that no text of a reply shows. spelling:
+    the bytes of each id. bos: the id that a prompt without a template begins with, or None. eos: the ids that end a
+    text. specials: the texts that chat templates may name, such as ``{"bos_token": "<s>"}``. splits_before_words:
+    proven for this vocabulary that ``encode(a + b) == encode(a + WORD)[:-1] + encode(b)`` whenever `a` ends in a line
+    break and `b` begins with a letter from A to Z or a digit. splits_before_breaks: that ``encode(a + b) == encode(a) +
+    encode(b)`` where `a` does not end in white space and `b` begins with some, a line break in it, and goes on with
+    such a word. splits_between_words: the same where `a` ends in a letter and `b` is a space and a letter.
     """
 
     def __init__(
@@ -85,7 +85,8 @@ class Tokenizer:
         self.swallows = {t.content: (t.lstrip, t.rstrip) for t in tokens.values() if t.lstrip or t.rstrip}
         self.special = frozenset(i for i, token in tokens.items() if token.special)
         self.spelling = Spelling(full)
-        self.vocab_size = 1 + max([*vocabulary.values(), *added])
+        self.last = max([*vocabulary.values(), *texts], default=-1)
+        self.vocab_size = 1 + max([self.last, *added])
         self.longest = max(map(len, (*vocabulary, *added.values())), default=1)
         self.bos = bos
         self.eos = tuple(eos)

@@ -10,6 +10,9 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from ramet.errors import CheckpointError
+from ramet.foreign import Fields
+from ramet.quoting import shown
+from ramet.text.library import library_errors
 from ramet.text.tokenizer import Tokenizer
 from ramet.text.tokenizer_spm import spm_tokenizer
 
@@ -49,36 +52,48 @@ _KNOWN = {
 
 def gguf_tokenizer(metadata: Mapping[str, Any], where: str) -> Tokenizer:
     """Build it from the keys below `tokenizer.ggml`. `where` names the file in errors. Raises CheckpointError."""
-    tokens: list[str] = metadata.get("tokenizer.ggml.tokens", [])
+    told = Fields(metadata, where)
+    tokens = told.texts("tokenizer.ggml.tokens")
     if not tokens or len(set(tokens)) != len(tokens):
         raise CheckpointError(f"{where}: tokenizer.ggml.tokens is missing or lists a token twice; convert it again")
-    if metadata.get("tokenizer.ggml.model") == "llama":
-        full, tokens = spm_tokenizer(metadata, where)
+    with library_errors(f"{where}: tokenizer.ggml"):
+        return _built(told, tokens)
+
+
+def _built(told: Fields, tokens: list[str]) -> Tokenizer:
+    ids = {
+        name: told.whole(f"tokenizer.ggml.{name}_token_id", most=len(tokens) - 1)
+        for name in ("bos", "eos", "unknown", "padding", "eot", "eom")
+    }
+    if told.get("tokenizer.ggml.model") == "llama":
+        full, tokens = spm_tokenizer(told, told.where)
         adds_bos = True
     else:
-        pre = _pre(metadata, where)
-        full, adds_bos = _byte_level(tokens, metadata.get("tokenizer.ggml.merges", []), pre, where), pre.adds_bos
-        full.add_tokens(_added(tokens, metadata.get("tokenizer.ggml.token_type", [])))
-    ids = {name: metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos", "unknown", "padding")}
+        pre = _pre(told)
+        full, adds_bos = _byte_level(tokens, told.texts("tokenizer.ggml.merges"), pre, told.where), pre.adds_bos
+        types = told.wholes("tokenizer.ggml.token_type")
+        if types and len(types) != len(tokens):
+            raise told.wrong("tokenizer.ggml.token_type", f"a list of a number for each of {len(tokens)} tokens")
+        full.add_tokens(_added(tokens, types))
     names = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
-    specials = {names[name]: tokens[i] for name, i in ids.items() if i is not None}
-    ends = [ids["eos"], *(metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eot", "eom"))]
-    adds_bos = metadata.get("tokenizer.ggml.add_bos_token", adds_bos)
-    eos = tuple(dict.fromkeys(i for i in ends if i is not None))
-    return Tokenizer(full, bos=ids["bos"] if adds_bos else None, eos=eos, specials=specials)
+    specials = {names[name]: tokens[i] for name, i in ids.items() if i is not None and name in names}
+    added = told.flag("tokenizer.ggml.add_bos_token")
+    begins = adds_bos if added is None else added
+    eos = tuple(dict.fromkeys(i for name in ("eos", "eot", "eom") if (i := ids[name]) is not None))
+    return Tokenizer(full, bos=ids["bos"] if begins else None, eos=eos, specials=specials)
 
 
-def _pre(metadata: Mapping[str, Any], where: str) -> _Pre:
-    model, name = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
+def _pre(told: Fields) -> _Pre:
+    model, name = told.get("tokenizer.ggml.model"), told.text("tokenizer.ggml.pre")
     remedy = "use the model's safetensors directory, which holds its tokenizer.json"
     if model != "gpt2":
         raise CheckpointError(
-            f"{where}: tokenizer.ggml.model is {model!r}; of GGUF files byte-level BPE ('gpt2') and SentencePiece's "
-            f"('llama') are read; {remedy}"
+            f"{told.where}: tokenizer.ggml.model is {shown(model)}; of GGUF files byte-level BPE ('gpt2') and "
+            f"SentencePiece's ('llama') are read; {remedy}"
         )
-    if name not in _KNOWN:
+    if name is None or name not in _KNOWN:
         known = ", ".join(_KNOWN)
-        raise CheckpointError(f"{where}: unknown tokenizer.ggml.pre {name!r}; known are {known}; {remedy}")
+        raise CheckpointError(f"{told.where}: unknown tokenizer.ggml.pre {shown(name)}; known are {known}; {remedy}")
     return _KNOWN[name]
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import tokenizers
 from tokenizers import AddedToken
 
-from ramet.config import read_json
 from ramet.errors import CheckpointError
+from ramet.foreign import MOST_INT32, Fields, json_object, read_bytes, read_json, read_text
+from ramet.quoting import shown
+from ramet.text.library import library_errors
 from ramet.text.tokenizer import Tokenizer
 
+_MOST = 1 << 26  # bytes of tokenizer.json; the largest published ones have half of it
+MOST_TEMPLATE = 1 << 20  # letters of a chat template
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _STRIPS = ("single_word", "lstrip", "rstrip")  # these decide where a token is found in a text
 _FLAGS = (*_STRIPS, "normalized", "special")
@@ -26,71 +30,112 @@ def read_tokenizer(directory: Path, eos: Iterable[int] = ()) -> Tokenizer:
     Raises CheckpointError.
     """
     path = directory / "tokenizer.json"
-    settings = read_json(directory / "special_tokens_map.json") | read_json(directory / "tokenizer_config.json")
+    told = _settings(directory)
     full = _read(path)
-    specials = {name: text for name in _NAMED if (text := _text(settings.get(name))) is not None}
-    _add_configured(full, settings, frozenset(specials.values()), path)
-    extra = settings.get("extra_special_tokens")
-    if isinstance(extra, Mapping):
-        specials |= {name: text for name, value in extra.items() if (text := _text(value)) is not None}
-    last = full.token_to_id(specials.get("eos_token", ""))
-    found = dict.fromkeys([*([] if last is None else [last]), *eos])
-    return Tokenizer(full, bos=_bos(full), eos=tuple(found), specials=specials)
+    specials = {name: text for name in _NAMED if (text := _text(told, name)) is not None}
+    with library_errors(f"{path} or {told.where}"):
+        _add_configured(full, told, frozenset(specials.values()), path)
+        if isinstance(told.get("extra_special_tokens"), Mapping):
+            extra = told.inner("extra_special_tokens")
+            specials |= {name: text for name in extra if (text := _text(extra, name)) is not None}
+        last = full.token_to_id(specials.get("eos_token", ""))
+        found = dict.fromkeys([*([] if last is None else [last]), *eos])
+        return Tokenizer(full, bos=_bos(full), eos=tuple(found), specials=specials)
 
 
 def read_template(directory: Path) -> str | None:
-    """The chat template: chat_template.jinja, else the one (named "default") in tokenizer_config.json, else None."""
-    path = directory / "chat_template.jinja"
-    if path.is_file():
-        return path.read_text(encoding="utf-8")
-    found = read_json(directory / "tokenizer_config.json").get("chat_template")
-    if isinstance(found, list):
-        found = {entry["name"]: entry["template"] for entry in found}.get("default")
-    return found if found is None else str(found)
+    """The chat template: chat_template.jinja, else the one (named "default") in tokenizer_config.json, else None.
+    Raises CheckpointError."""
+    with contextlib.suppress(FileNotFoundError):
+        return read_text(directory / "chat_template.jinja", MOST_TEMPLATE)
+    path = directory / "tokenizer_config.json"
+    told = Fields(read_json(path), str(path))
+    listed = told.get("chat_template")
+    if not isinstance(listed, list):
+        return told.text("chat_template", MOST_TEMPLATE)
+    if not all(isinstance(entry, Mapping) for entry in listed):
+        raise told.wrong("chat_template", "a text, or a list of objects with a name and a template")
+    entries = [Fields(entry, f"{path}: chat_template") for entry in listed]
+    return next((each.text("template", MOST_TEMPLATE) for each in entries if each.text("name") == "default"), None)
+
+
+def _settings(directory: Path) -> Fields:
+    """What both files beside tokenizer.json say; the second of them holds."""
+    files = directory / "special_tokens_map.json", directory / "tokenizer_config.json"
+    return Fields({key: value for file in files for key, value in read_json(file).items()}, str(files[-1]))
 
 
 def _read(path: Path) -> tokenizers.Tokenizer:
-    if not path.is_file():
+    try:
+        data = read_bytes(path, _MOST)
+    except FileNotFoundError:
         raise CheckpointError(
             f"{path} is missing; write it with transformers: AutoTokenizer.from_pretrained(...).save_pretrained(...)"
-        )
-    try:
-        return tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises Exception itself
-        raise CheckpointError(f"{path} is not a tokenizer that the tokenizers library reads: {error}") from error
+        ) from None
+    _check_model(data, path)
+    with library_errors(f"{path} is not a tokenizer that the tokenizers library reads"):
+        full = tokenizers.Tokenizer.from_buffer(data)
+        full.no_truncation()  # before any text is encoded: it pads to as many ids as the file says
+        full.no_padding()
+        vocabulary = full.get_vocab(with_added_tokens=False)
+    by_id = {i: token for token, i in vocabulary.items()}
+    if len(by_id) != len(vocabulary):
+        token, i = next((token, i) for token, i in vocabulary.items() if by_id[i] != token)
+        raise CheckpointError(f"{path}: {shown(token)} and {shown(by_id[i])} have one id, {i}; download it again")
+    return full
 
 
-def _text(value: Any) -> str | None:
-    return value.get("content") if isinstance(value, Mapping) else value
+def _check_model(data: bytes, path: Path) -> None:
+    """Refuse what the library would not survive: it cuts such a prefix's bytes off the right half of each merge, and
+    where that is within a character the process ends."""
+    own = Fields(json_object(data, str(path)), str(path)).inner("model")
+    if "merges" in own and own.text("continuing_subword_prefix"):
+        raise own.wrong("continuing_subword_prefix", "empty or null beside merges")
 
 
-def _add_configured(
-    full: tokenizers.Tokenizer, settings: Mapping[str, Any], named: Collection[str], path: Path
-) -> None:
+def _text(fields: Fields, name: str) -> str | None:
+    """A token's text, by itself or with how it is found in others."""
+    return fields.inner(name).text("content") if isinstance(fields.get(name), Mapping) else fields.text(name)
+
+
+def _add_configured(full: tokenizers.Tokenizer, told: Fields, named: Collection[str], path: Path) -> None:
     """Add the tokens that older checkpoints name in tokenizer_config.json alone; where it describes one of
     tokenizer.json otherwise, it holds, as with transformers. `named` ones, such as eos_token, are special."""
     present = {token.content: token for token in full.get_added_tokens_decoder().values()}
-    decoder: Mapping[str, Mapping[str, Any]] = settings.get("added_tokens_decoder") or {}
-    entries = sorted(decoder.items(), key=lambda item: int(item[0]))
-    tokens = [AddedToken(entry["content"], **{f: entry[f] for f in _FLAGS if f in entry}) for _, entry in entries]
-    others = [token for token in tokens if repr(token) != repr(present.get(token.content))]
+    entries = _configured(told)
+    others = [token for token in entries.values() if repr(token) != repr(present.get(token.content))]
     for token in others:
-        if token.content in present and settings.get("tokenizer_class") not in _PLAIN_CLASSES:
+        if token.content in present and told.get("tokenizer_class") not in _PLAIN_CLASSES:
             _check_strips(present[token.content], token, path)
         token.special = token.special or token.content in named
     full.add_tokens(others)
-    for (number, _), token in zip(entries, tokens, strict=True):
-        if (found := full.token_to_id(token.content)) != int(number):
-            text = repr(token.content)
+    for number, token in entries.items():
+        if (found := full.token_to_id(token.content)) != number:
+            text = shown(token.content)
             raise CheckpointError(f"{path}: {text} has the id {found}, but tokenizer_config.json gives it {number}")
+
+
+def _configured(told: Fields) -> dict[int, AddedToken]:
+    """The tokens of added_tokens_decoder by their ids, ascending."""
+    decoder = told.inner("added_tokens_decoder")
+    found = {}
+    for number in decoder:
+        if not number.isdecimal() or not number.isascii() or len(number) > len(str(MOST_INT32)):
+            raise CheckpointError(f"{decoder.where}: {shown(number)} is no id; download the file again")
+        entry = decoder.inner(number)
+        if (content := entry.text("content")) is None:
+            raise entry.wrong("content", "a text")
+        flags = {flag: value for flag in _FLAGS if (value := entry.flag(flag)) is not None}
+        found[int(number)] = AddedToken(content, **flags)
+    return dict(sorted(found.items()))
 
 
 def _check_strips(token: AddedToken, other: AddedToken, path: Path) -> None:
     """Which of two files holds depends on the class, but for the plain ones."""
     if differing := [flag for flag in _STRIPS if getattr(token, flag) != getattr(other, flag)]:
         raise CheckpointError(
-            f"{path}: {token.content!r} has another {' and '.join(differing)} than in tokenizer_config.json: make both "
-            "files alike"
+            f"{path}: {shown(token.content)} has another {' and '.join(differing)} than in tokenizer_config.json: make "
+            "both files alike"
         )
 
 

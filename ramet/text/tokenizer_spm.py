@@ -9,9 +9,12 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers
 
 from ramet.errors import CheckpointError
+from ramet.foreign import Fields
+from ramet.quoting import shown
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # of gguf.TokenType
 _SPACE = "▁"
+_MOST_PIECE = 512  # letters: every way to cut each is looked at
 
 
 def spm_tokenizer(metadata: Mapping[str, Any], where: str) -> tuple[tokenizers.Tokenizer, list[str]]:
@@ -20,19 +23,26 @@ def spm_tokenizer(metadata: Mapping[str, Any], where: str) -> tuple[tokenizers.T
     SentencePiece joins the two neighbours whose piece has the highest score, the leftmost of equal ones. As merges
     these are all the ways to cut a piece in two, the highest score first; transformers derives the same from the file.
     """
-    types, scores = (metadata.get(f"tokenizer.ggml.{key}", []) for key in ("token_type", "scores"))
-    tokens = [_spelled(token) for token in metadata["tokenizer.ggml.tokens"]]
+    told = Fields(metadata, where)
+    tokens, types = told.texts("tokenizer.ggml.tokens"), told.wholes("tokenizer.ggml.token_type")
+    scores = told.reals("tokenizer.ggml.scores")
+    unknown = told.whole("tokenizer.ggml.unknown_token_id", most=len(tokens) - 1) or 0
     if not len(tokens) == len(types) == len(scores):
         raise CheckpointError(f"{where}: tokenizer.ggml.scores or token_type do not fit its tokens; convert it again")
+    if len(longest := max(tokens, key=len, default="")) > _MOST_PIECE:
+        raise CheckpointError(
+            f"{where}: tokenizer.ggml.tokens has one of {len(longest)} letters, {shown(longest)}; pieces have up "
+            f"to {_MOST_PIECE}"
+        )
+    tokens = [_spelled(token) for token in tokens]
     vocabulary = {token: i for i, token in enumerate(tokens)}
-    unknown = tokens[metadata.get("tokenizer.ggml.unknown_token_id", 0)]
     merges = list(_merges(vocabulary, [tokens[i] for i in _order(types, scores)]))
     full = tokenizers.Tokenizer(
-        models.BPE(vocab=vocabulary, merges=merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
+        models.BPE(vocab=vocabulary, merges=merges, unk_token=tokens[unknown], fuse_unk=True, byte_fallback=True)
     )
     spaces = normalizers.Replace(" ", _SPACE)
     steps: list[decoders.Decoder] = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    if metadata.get("tokenizer.ggml.add_space_prefix", True):
+    if told.flag("tokenizer.ggml.add_space_prefix") is not False:
         full.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), spaces])
         steps.append(decoders.Strip(" ", 1, 0))
     else:

@@ -18,12 +18,13 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import torch
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from ramet.errors import CheckpointError
+from ramet.foreign import check_regular, read_json
 from ramet.ops.native.build import cache_directory
 
 REMEMBERED = 1 << 28  # bytes; fewer are read again in a fraction of a second
@@ -68,6 +69,7 @@ class _File:
     def begun(cls, path: Path, pool: ThreadPoolExecutor) -> Self:
         with _told(path):
             path = path.resolve(strict=True)  # a link's target is what is remembered
+            check_regular(path)
             stamp = _stamp(path)
         known = _remembered(path, stamp) if stamp["size"] >= REMEMBERED else None
         starts = range(0, stamp["size"], _PART) if known is None else ()
@@ -116,8 +118,8 @@ def _notes(path: Path) -> Iterator[Path]:
 
 def _remembered(path: Path, stamp: dict[str, int]) -> str | None:
     for note in _notes(path):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            held: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
+        with contextlib.suppress(OSError, CheckpointError, KeyError):
+            held = read_json(note)
             if held["format"] == _FORMAT and held["file"] == stamp:
                 return str(held["digest"])
     return None
@@ -144,5 +146,5 @@ def _remember(path: Path, stamp: dict[str, int], digest: str) -> None:
 def _told(path: Path) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # the latter for a link that leads to itself
         raise CheckpointError(f"{path} cannot be read: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,12 +13,17 @@ from typing import Any
 
 import torch
 
-from ramet.config import gguf_config
 from ramet.errors import CheckpointError
-from ramet.text.chat import Frame, frame
+from ramet.foreign import Fields
+from ramet.quoting import shown
+from ramet.sizes import Held
+from ramet.text.chat import Frame
 from ramet.text.tokenizer import Tokenizer
 from ramet.text.tokenizer_gguf import gguf_tokenizer
+from ramet.text.tokenizer_json import MOST_TEMPLATE
 from ramet.weights.finite import check_finite
+from ramet.weights.fitting import check_fits, fitting_frame
+from ramet.weights.gguf_config import gguf_config
 from ramet.weights.gguf_file import GgufFile
 
 _ROPE_FACTORS = "rope_freqs.weight"  # no parameter: what Llama 3.1's frequencies are divided by
@@ -65,11 +71,12 @@ class GgufCheckpoint:
 
     def __init__(self, path: Path, name: str | None = None) -> None:
         self._file = GgufFile(path)
+        self._told = Fields(self._file.metadata, str(path))
         self.name = name or path.stem
         self.paths: tuple[str, ...] = (str(path.absolute()), str(path.resolve()))
         self.files: tuple[Path, ...] = (path,)
         self.generation: Mapping[str, Any] = {}
-        self._architecture = _architecture(self._file)
+        self._architecture = _architecture(self._file, self._told)
         self._sources = _sources(self._file, self._architecture)
         self.names = frozenset(self._sources)
         self.model_type = self._architecture.model_type
@@ -81,6 +88,7 @@ class GgufCheckpoint:
             tied="lm_head.weight" not in self.names,
             biased=any(name.endswith("q_proj.bias") for name in self.names),
             rope_factors=self._rope_factors(),
+            held=Held.of(self._file.shapes.values()),
         )
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -110,18 +118,15 @@ class GgufCheckpoint:
         return self._tokenizer
 
     def template(self) -> str | None:
-        found: str | None = self._file.metadata.get("tokenizer.chat_template")
-        return found
+        return self._told.text("tokenizer.chat_template", MOST_TEMPLATE)
 
     def frame(self, asked: Mapping[str, Any] = MappingProxyType({})) -> Frame:
-        try:
-            return frame(self._tokenizer, self.template(), asked)
-        except CheckpointError as error:
-            raise CheckpointError(f"{self._file.path}: {error}") from error
+        return fitting_frame(self._tokenizer, self.template(), asked, self.config.vocab_size, str(self._file.path))
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
-        return gguf_tokenizer(self._file.metadata, str(self._file.path))
+        found = gguf_tokenizer(self._file.metadata, str(self._file.path))
+        return check_fits(found, self.config.vocab_size, str(self._file.path))
 
     def _interleaved_heads(self, name: str) -> int | None:
         """How many heads a parameter's rows make, if they are to be put in another order."""
@@ -132,22 +137,22 @@ class GgufCheckpoint:
     def _rope_factors(self) -> list[float] | None:
         if _ROPE_FACTORS not in self._file.shapes:
             return None
-        factors = torch.empty(self._file.shapes[_ROPE_FACTORS])
+        factors = torch.empty(math.prod(self._file.shapes[_ROPE_FACTORS]))
         self._file.read(_ROPE_FACTORS, factors)
         check_finite(factors, _ROPE_FACTORS, str(self._file.path))
         return factors.tolist()
 
 
-def _architecture(file: GgufFile) -> _Architecture:
-    if (kind := file.metadata.get("general.type", "model")) != "model":
+def _architecture(file: GgufFile, told: Fields) -> _Architecture:
+    if (kind := told.text("general.type") or "model") != "model":
         raise CheckpointError(
-            f"{file.path}: general.type is {kind!r}: it belongs to a model and is none; name the model's"
+            f"{file.path}: general.type is {shown(kind)}: it belongs to a model and is none; name the model's"
         )
-    name = file.metadata.get("general.architecture")
-    if name not in _ARCHITECTURES:
+    name = told.text("general.architecture")
+    if name is None or name not in _ARCHITECTURES:
         known = ", ".join(_ARCHITECTURES)
-        raise CheckpointError(f"{file.path}: unknown general.architecture {name!r}; known are {known}")
-    if (parts := file.metadata.get("split.count", 1)) > 1:
+        raise CheckpointError(f"{file.path}: unknown general.architecture {shown(name)}; known are {known}")
+    if (parts := told.whole("split.count") or 1) > 1:
         raise CheckpointError(f"{file.path}: one of {parts} parts; join them with `llama-gguf-split --merge`")
     if "token_embd.weight" not in file.shapes:
         raise CheckpointError(f"{file.path}: token_embd.weight is missing; download the file again")

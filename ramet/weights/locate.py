@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ramet.errors import CheckpointError
+from ramet.quoting import shown
 from ramet.weights.beside import check_bare
 from ramet.weights.packaged import PACKAGES, packaged
 
@@ -36,7 +37,11 @@ def locate(source: str | Path) -> Location:
     if isinstance(source, str) and text in PACKAGES:
         return Location(packaged(text), text)
     path = Path(os.path.expanduser(source))  # noqa: PTH111 - Path's own raises for a user without a home
-    if text.strip() and path.exists():  # of "" a Path makes the current directory
+    try:
+        found = bool(text.strip()) and path.exists()  # of "" a Path makes the current directory
+    except OSError as error:  # such as a name that is too long
+        raise CheckpointError(f"{shown(text)} cannot be looked for: {error}") from error
+    if found:
         return _local(path)
     if isinstance(source, str) and (match := _HUB_FILE.fullmatch(text)):
         return Location(_download(match["repo"], match["file"]), Path(match["file"]).stem)

@@ -9,15 +9,20 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from ramet.config import read_json
 from ramet.errors import CheckpointError
+from ramet.foreign import read_json
+from ramet.quoting import shown
+from ramet.weights.header import check_header
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+_SUFFIX = ".safetensors"
 COMPUTED = "rotary_emb.inv_freq"  # a buffer that older checkpoints saved; it follows from the configuration
 _ORIGINAL = "consolidated"  # begins the names of a publisher's own copy of the same weights
 _OTHERS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.gguf", "*.index.json")
 _LISTED = 4  # names in a message
+_MOST_NAME = 255  # letters of a file's name
+_MOST_INDEX = 1 << 26  # bytes
 
 
 def open_tensors(directory: Path) -> tuple[dict[str, Any], list[Path]]:
@@ -41,13 +46,19 @@ def open_tensors(directory: Path) -> tuple[dict[str, Any], list[Path]]:
 
 def _index(directory: Path, found: Collection[str]) -> dict[str, str] | None:
     """Tensor to file; None where no index is to be read. Raises CheckpointError."""
-    raw = read_json(directory / INDEX)
+    raw = read_json(directory / INDEX, most=_MOST_INDEX)
     if not raw:
         return None
     index = raw.get("weight_map")
     if not isinstance(index, dict) or not all(isinstance(shard, str) for shard in index.values()):
         raise CheckpointError(f"{directory / INDEX} has no weight_map of names to files; download it again")
     shards = set(index.values())
+    for shard in shards:
+        plain = Path(shard).name == shard and shard.isprintable() and len(shard) <= _MOST_NAME
+        if not plain or Path(shard).suffix != _SUFFIX:
+            raise CheckpointError(
+                f"{directory / INDEX}: weight_map names {shown(shard)}, no *{_SUFFIX} file of its own directory"
+            )
     if SINGLE not in found or SINGLE in shards:
         return index
     if there := sorted(shards & set(found)):
@@ -104,8 +115,7 @@ def _check_others(directory: Path, others: Iterable[str], tensors: Collection[st
 
 def _opened(path: Path) -> Any:
     """The mapped file; the library's type has no public name."""
-    if not path.is_file():
-        raise CheckpointError(f"{path} is missing; download the checkpoint again, or finish the download")
+    check_header(path)
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:

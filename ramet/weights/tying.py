@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +17,15 @@ HEAD = "lm_head.weight"
 _EMBEDDINGS = ("embed_tokens.weight", "word_embeddings.weight")
 
 
+def embedding_of(names: Collection[str], where: str) -> str:
+    """The name of the embedding. Raises CheckpointError."""
+    ends = tuple(f".{each}" for each in _EMBEDDINGS)
+    found = next((name for name in names if f".{name}".endswith(ends)), None)
+    if found is None:
+        raise CheckpointError(f"{where}: no tensor is named ...{_EMBEDDINGS[0]}; this is no causal language model")
+    return found
+
+
 def resolve_tying(
     names: frozenset[str], tensor: Callable[[str], torch.Tensor], config: PretrainedConfig, where: str
 ) -> frozenset[str]:
@@ -25,9 +34,6 @@ def resolve_tying(
     No head in the file: tied, with a warning if the configuration says otherwise. A head in the file: used, with a
     warning if the configuration calls it tied; but dropped from the names if it then equals the embedding.
     """
-    embeddings = [name for name in names if f".{name}".endswith(tuple(f".{each}" for each in _EMBEDDINGS))]
-    if not embeddings:
-        raise CheckpointError(f"{where}: no tensor is named ...{_EMBEDDINGS[0]}; this is no causal language model")
     if HEAD not in names:
         if not config.tie_word_embeddings:
             text = f"the files hold no {HEAD}, so the embedding serves as head, though config.json says otherwise"
@@ -35,7 +41,8 @@ def resolve_tying(
         config.tie_word_embeddings = True
         return names
     if config.tie_word_embeddings:
-        if torch.equal(tensor(HEAD), tensor(embeddings[0])):
+        head, embedding = tensor(HEAD), tensor(embedding_of(names, where))
+        if head.dtype == embedding.dtype and torch.equal(head, embedding):
             return names - {HEAD}
         text = f"{HEAD} differs from the embedding, so it is used, though config.json says otherwise"
         warnings.warn(f"{where}: {text} (tie_word_embeddings true)", stacklevel=2)

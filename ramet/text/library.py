@@ -1,0 +1,26 @@
+"""What the tokenizers library raises, as an error of the checkpoint whose files it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ramet.errors import CheckpointError
+
+_PANIC = "PanicException"  # of pyo3, which gives it no module: no Exception, so that `except Exception` lets it through
+
+
+@contextmanager
+def library_errors(where: str) -> Iterator[None]:
+    """Raise CheckpointError for all that the block raises but that: the library raises Exception itself, and panics
+    where its own code is at a loss. `where` names the file, and what is wrong with it."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError(f"{where}: {error}") from error
+    except BaseException as error:
+        if type(error).__name__ != _PANIC:
+            raise
+        raise CheckpointError(f"{where}: {error}") from error
