@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ramet.errors import CheckpointError
-from ramet.quoting import cut, shown
+from ramet.quoting import cut, repeated, shown
 
 MOST_JSON = 1 << 24  # bytes; published configurations take some kilobytes, and those of tokenizers a few megabytes
 MOST_INT32 = 2**31 - 1  # ids, positions and rows are counted in 32 bits
@@ -205,7 +205,5 @@ def _finite(text: str) -> float:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in found if keys.count(key) > 1)
-        raise ValueError(f"{shown(twice)} is there twice")
+        raise ValueError(f"{repeated(key for key, _ in pairs)} is there twice")
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Iterable
 from typing import Any
 
 QUOTED = 80  # letters of a name or a value at most
@@ -20,3 +21,13 @@ def shown(value: Any) -> str:
 def cut(text: str, most: int = QUOTED) -> str:
     """A text, of which no more than `most` letters are left."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def repeated(names: Iterable[str]) -> str | None:
+    """The first name that has come before, as Python writes it; None where each comes once."""
+    seen = set[str]()
+    for name in names:
+        if name in seen:
+            return shown(name)
+        seen.add(name)
+    return None

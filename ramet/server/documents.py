@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ramet.errors import InvalidRequest, Problem
-from ramet.quoting import shown
+from ramet.quoting import repeated
 from ramet.request import MAX_NESTING
 from ramet.server.errors import MalformedBody
 
@@ -71,9 +71,8 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        seen = set[str]()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        problem = Problem((), f"an object has the name {shown(twice)} twice", "json_duplicate_name")
+        message = f"an object has the name {repeated(name for name, _ in pairs)} twice"
+        problem = Problem((), message, "json_duplicate_name")
         raise InvalidRequest(problem.message, problems=[problem])
     return value
 
