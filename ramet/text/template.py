@@ -1,22 +1,18 @@
-"""ChatTemplate: a checkpoint's Jinja template, rendered as `transformers` renders it.
-
-It is transformers' own renderer, not a Jinja environment of ours, so that a prompt is what `apply_chat_template`
-gives, sandbox, filters and globals included. Alone its import takes 1.2 s where Jinja's takes 0.05 s; but the model's
-configuration has paid for it before any template is read.
-"""
+"""ChatTemplate: a checkpoint's Jinja template, rendered as `transformers` renders it, within limits."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from jinja2 import Environment, TemplateError
+from jinja2 import Template
 from jinja2.meta import find_undeclared_variables
 
 from ramet.errors import InvalidRequest
+from ramet.text.limits import LimitReached, Limits
+from ramet.text.sandbox import LIMITS, environment
 
 Message = Mapping[str, Any]
 
@@ -24,8 +20,9 @@ RESERVED = frozenset({  # what the renderer takes under these names is no variab
     "conversations", "messages", "tools", "documents", "chat_template", "return_assistant_tokens_mask",
     "continue_final_message", "add_generation_prompt", "raise_exception", "strftime_now",
 })  # fmt: skip
-_LENIENT = Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=False)  # noqa: S701, parses and renders nothing
-_GENERATION = re.compile(r"{%-?\s*(end)?generation\s*-?%}")  # transformers' own tag, around what a model wrote
+_REASONING = ("reasoning_content", "thinking", "reasoning")  # names of one thing; templates read the first two
+_SCALARS: tuple[tuple[type, Any], ...] = ((str, str.__str__), (int, int.__int__), (float, float.__float__))
+_MAX_QUOTED = 200  # letters of what a template says
 
 
 class ChatTemplate:
@@ -42,11 +39,12 @@ class ChatTemplate:
     @cached_property
     def options(self) -> frozenset[str] | None:
         """Names that the template reads, which a caller may set; None where its text cannot be parsed for them."""
+        jinja = environment()
         try:
-            names = find_undeclared_variables(_LENIENT.parse(_GENERATION.sub("", self.source)))
-        except TemplateError:
+            names = find_undeclared_variables(jinja.parse(self.source))
+        except Exception:  # as in `render`
             return None
-        return frozenset(names - RESERVED - set(_LENIENT.globals) - set(self.specials))
+        return frozenset(names - RESERVED - set(jinja.globals) - set(self.specials))
 
     def render(
         self,
@@ -58,19 +56,53 @@ class ChatTemplate:
         """The prompt of a conversation. Keys that are None are left out.
 
         `options` are variables of the template, none of them RESERVED. Raises InvalidRequest with the template's own
-        message when it refuses the messages.
+        message when it refuses the messages, and with the limit that it meets.
         """
         assert RESERVED.isdisjoint(options)
-        from transformers.utils.chat_template_utils import render_jinja_template
-
-        chat = [{key: value for key, value in message.items() if value is not None} for message in messages]
         try:
-            rendered, _ = render_jinja_template(
-                conversations=[chat],
-                chat_template=self.source,
-                add_generation_prompt=add_generation_prompt,
-                **{**self.asked, **options, **self.specials},
+            chat = [_message(message) for message in messages]
+            variables = _plain({**self.asked, **options})
+            return self._template.render(
+                {
+                    "tools": None,
+                    "documents": None,
+                    **variables,
+                    **self.specials,
+                    "messages": chat,
+                    "add_generation_prompt": add_generation_prompt,
+                    LIMITS: Limits(chat, variables),
+                }
             )
+        except LimitReached as error:
+            raise InvalidRequest(f"the chat template {error}", field="messages") from error
+        except RecursionError as error:
+            raise InvalidRequest("the chat template calls itself, or nests, too deeply", field="messages") from error
         except Exception as error:  # a template is a program of its own: whatever it raises is its refusal
-            raise InvalidRequest(f"the chat template refuses these messages: {error}", field="messages") from error
-        return str(rendered[0])
+            said = str(error) or type(error).__name__
+            said = said if len(said) <= _MAX_QUOTED else said[:_MAX_QUOTED] + "..."
+            raise InvalidRequest(f"the chat template refuses these messages: {said}", field="messages") from error
+
+    @cached_property
+    def _template(self) -> Template:
+        return environment().from_string(self.source)
+
+
+def _message(message: Message) -> dict[str, Any]:
+    """What templates see of a message: its reasoning under each name that they may read it by."""
+    plain = {key: _plain(value) for key, value in message.items() if value is not None}
+    thought = next((plain[name] for name in _REASONING if name in plain), None)
+    return plain if thought is None else {"thinking": thought, **plain, "reasoning_content": thought}
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: templates call methods of what they are given."""
+    if value is None or type(value) in (str, bool, int, float):
+        return value
+    for kind, plain in _SCALARS:
+        if isinstance(value, kind):
+            return plain(value)
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return (tuple if isinstance(value, tuple) else list)(map(_plain, value))
+    return f"<{type(value).__name__}>"

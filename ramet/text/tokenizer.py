@@ -155,17 +155,24 @@ class Spelled:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = frozenset(texts) - {""}
-        self._sizes = sorted({len(text) for text in self._texts}, reverse=True)
+        self._shortest = min(map(len, self._texts), default=0)
+        self._sizes: dict[str, list[int]] = {}  # by how a text begins: few share that
+        for text in sorted(self._texts, key=len, reverse=True):
+            sizes = self._sizes.setdefault(text[: self._shortest], [])
+            if len(text) not in sizes[-1:]:
+                sizes.append(len(text))
         self._first = re.compile("|".join(map(re.escape, {text[0] for text in self._texts})) or "(?!)")
 
     def __call__(self, text: str) -> Iterator[tuple[int, int]]:
         at = 0
         while match := self._first.search(text, at):
             start = match.start()
-            at = next((start + n for n in self._sizes if text[start : start + n] in self._texts), start)
-            if at > start:
+            sizes = self._sizes.get(text[start : start + self._shortest], ())
+            pieces = (text[start : start + n] for n in sizes)
+            found = next((piece for piece in pieces if piece in self._texts), "")
+            at = start + len(found) if found else start + 1
+            if found:
                 yield start, at
-            at = max(at, start + 1)
 
     def broken(self, text: str) -> list[str]:
         """The text in pieces, cut behind the first character of each that it holds."""
