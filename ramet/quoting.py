@@ -15,7 +15,10 @@ _SHORT.maxlevel, _SHORT.maxdict, _SHORT.maxlist = 1, 2, 2
 
 def shown(value: Any) -> str:
     """A value as Python writes it, cut where that is long."""
-    return _SHORT.repr(value)
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # Python writes no whole number of more than 4300 digits
+        return f"{type(value).__name__} too large to be written"
 
 
 def cut(text: str, most: int = QUOTED) -> str:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ramet.errors import InvalidRequest
+from ramet.quoting import shown
 from ramet.tree import Read, Segment, Tree
+
+MOST_ROWS = 1 << 24  # of a stream
+MOST_AT_ONCE = 4096
+_NUMBER = re.compile("0*[1-9][0-9]{0,7}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +28,13 @@ class Shape:
     def parse(cls, text: str, n_numbers: int) -> Shape:
         """Read "400x4x60" (n_numbers 3) or "400x4" (2). Raises InvalidRequest."""
         parts = text.strip().split("x")
-        if len(parts) != n_numbers or not all(p.isascii() and p.isdigit() and int(p) > 0 for p in parts):
+        if len(parts) != n_numbers or not all(_NUMBER.fullmatch(part) for part in parts):
             form = "STATExQUESTIONSxTOKENS"[: None if n_numbers == 3 else -len("xTOKENS")]
-            raise InvalidRequest(f"{text!r} is no shape; write {form}, such as 400x4x60"[:200], field="shapes")
-        return cls(*map(int, parts))
+            raise InvalidRequest(f"{shown(text)} is no shape; write {form}, such as 400x4x60", field="shapes")
+        found = cls(*map(int, parts))
+        if found.n_stream > MOST_ROWS:
+            raise InvalidRequest(f"{found} has more than {MOST_ROWS} rows, the limit", field="shapes")
+        return found
 
     def __str__(self) -> str:
         return "x".join(str(n) for n in (self.n_state, self.n_questions, self.n_tokens) if n)
@@ -52,8 +61,11 @@ class Trial:
     def parse(cls, text: str, n_numbers: int) -> Trial:
         """Read "400x4x60" (n_numbers 3) or "400x4" (2), "400x4@8" for eight at once. Raises InvalidRequest."""
         shape, at, n = text.strip().partition("@")
-        if at and not (n.isascii() and n.isdigit() and int(n) > 0):
-            raise InvalidRequest(f"{text!r}: a number stands behind @, of those that ask at once", field="shapes")
+        if at and not (_NUMBER.fullmatch(n) and int(n) <= MOST_AT_ONCE):
+            raise InvalidRequest(
+                f"{shown(text)}: a number up to {MOST_AT_ONCE} stands behind @, of those that ask at once",
+                field="shapes",
+            )
         return cls(Shape.parse(shape, n_numbers), int(n or 1))
 
     def __str__(self) -> str:

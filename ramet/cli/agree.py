@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ramet.cli.files import NewFile, OldFile
+from ramet.cli.ranges import Count, Finite
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -29,7 +30,7 @@ _input = OldFile()
 @click.argument("second", metavar="B.jsonl", type=_input)
 @click.option("--gold", "gold_path", type=_input, help="Lines with what is right: an `id`, and `gold` by question.")
 @click.option(
-    "--threshold", type=click.FloatRange(0, 1, min_open=True), default=0.5, show_default=True,
+    "--threshold", type=Finite(0, 1, min_open=True), default=0.5, show_default=True,
     help="Count the decisions in which an option reaches it on one side only.",
 )  # fmt: skip
 @click.option(
@@ -37,13 +38,13 @@ _input = OldFile()
     help="What rows are matched by; those without an id by their place in the input.",
 )  # fmt: skip
 @click.option(
-    "--limit", type=click.IntRange(min=0), default=20, show_default=True,
+    "--limit", type=Count(0), default=20, show_default=True,
     help="Most entries of each list that is printed.",
 )  # fmt: skip
 @click.option("--json", "json_path", type=NewFile(), help="Write every decision and figure to this file.")
 @click.option("--plot", "plot_path", type=NewFile(*PICTURES), help="Draw them: .png, .svg or .pdf.")
 @click.option(
-    "--fail-under", type=click.FloatRange(0, 1), metavar="SHARE",
+    "--fail-under", type=Finite(0, 1), metavar="SHARE",
     help="Exit with 1 if the agreement is below, or a row is answered in one file only.",
 )  # fmt: skip
 def command(

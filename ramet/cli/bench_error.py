@@ -10,6 +10,7 @@ import click
 from ramet.cli import options
 from ramet.cli.bench_reads import SHAPES
 from ramet.cli.bench_watch import json_option, printed, watched
+from ramet.cli.ranges import Count
 
 _ENGINE = ("device", "dtype", "threads", "max_round_tokens", "batch_invariant", "ops")
 
@@ -19,7 +20,7 @@ _ENGINE = ("device", "dtype", "threads", "max_round_tokens", "batch_invariant", 
 @click.option(
     "--shape", type=click.Choice(SHAPES), help="Instead of a model: DiffusionGemma of this shape with random weights."
 )
-@click.option("--questions", type=click.IntRange(min=2), default=736, show_default=True, help="How many.")
+@click.option("--questions", type=Count(2), default=736, show_default=True, help="How many.")
 @click.option(
     "--peer", type=click.Choice(["flide", "none"]), default="none", show_default=True, help="On the same token ids."
 )

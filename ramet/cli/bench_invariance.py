@@ -9,16 +9,13 @@ import click
 
 from ramet.cli import load_engine, options
 from ramet.cli.bench_watch import json_option, printed, repeats_option, watched
+from ramet.cli.ranges import Count
 
 
 @click.command("invariance")
 @options.model_option
-@click.option(
-    "--loads", type=click.IntRange(min=0), default=200, show_default=True, help="Of trees, and as many of decisions."
-)
-@click.option(
-    "--state-tokens", type=click.IntRange(min=1), default=300, show_default=True, help="Most tokens of a state."
-)
+@click.option("--loads", type=Count(0), default=200, show_default=True, help="Of trees, and as many of decisions.")
+@click.option("--state-tokens", type=Count(), default=300, show_default=True, help="Most tokens of a state.")
 @click.option("--shapes", help="STATExQUESTIONSxTOKENS of what is timed; commas between.  [default: 400 tokens]")
 @repeats_option("Timed runs with and without the mode.")
 @click.option("--seed", default=0, show_default=True, help="Of the requests and the loads.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from click.core import ParameterSource
 
 from ramet.cli import options
 from ramet.cli.bench_watch import budget_option, drawer, json_option, plot_option, printed, repeats_option, watched
+from ramet.cli.ranges import MOST, Count, Finite
+from ramet.quoting import shown
 
 SHAPES = ("26b-a4b", "100m", "tiny")
 _CLIENTS = {"cpu": (1, 2, 5, 10, 20), "cuda": (1, 16, 64)}
@@ -22,10 +25,13 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 
     name = "N,N,..."
 
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         parts = str(value).split(",")
-        if not all(part.strip().isascii() and part.strip().isdigit() and int(part) > 0 for part in parts):
-            self.fail(f"{value!r} is no list of whole numbers, such as 188,1250", param, ctx)
+        if not all(re.fullmatch(r" *[0-9]{1,7} *", part) and 0 < int(part) <= self._most for part in parts):
+            self.fail(f"{shown(value)} is no list of whole numbers from 1 to {self._most}, such as 1,16", param, ctx)
         return tuple(map(int, parts))
 
 
@@ -38,13 +44,13 @@ class Numbers(click.ParamType[tuple[int, ...]]):
     help="DiffusionGemma's own, or a smaller one of the same structure; weights are random.",
 )
 @click.option("--prompts", type=Numbers(), default="188,1250", show_default=True, help="Tokens of a prompt.")
-@click.option("--canvas", type=click.IntRange(min=1), default=32, show_default=True, help="Rows of a canvas.")
+@click.option("--canvas", type=Count(), default=32, show_default=True, help="Rows of a canvas.")
 @click.option(
-    "--clients", type=Numbers(), help="How many ask at once.  [default: 1,2,5,10,20 on a CPU, 1,16,64 on a GPU]"
+    "--clients", type=Numbers(4096), help="How many ask at once.  [default: 1,2,5,10,20 on a CPU, 1,16,64 on a GPU]"
 )
 @click.option(
     "--questions",
-    type=click.IntRange(min=0),
+    type=Count(0),
     default=16,
     show_default=True,
     help="Asked on one joint canvas, and on a canvas each; 0 leaves that out.",
@@ -57,12 +63,12 @@ class Numbers(click.ParamType[tuple[int, ...]]):
     help="On the same weights.",
 )
 @click.option(
-    "--price-per-month", type=click.FloatRange(min=0, min_open=True), help="Of the machine, for the cost of 1000 reads."
+    "--price-per-month", type=Finite(min=0, min_open=True), help="Of the machine, for the cost of 1000 reads."
 )
 @click.option(
     "--reads",
     "n_reads",
-    type=click.IntRange(min=1),
+    type=Count(),
     default=231,
     show_default=True,
     help="One after the other, of each way, with prompts of the first length; engine steps are counted over them.",

@@ -9,29 +9,26 @@ import click
 
 from ramet.cli import load_engine, options
 from ramet.cli.bench_watch import drawer, json_option, plot_option, printed, watched
+from ramet.cli.ranges import Count
 
 
 @click.command("states")
 @options.model_option
-@click.option("--trajectories", type=click.IntRange(min=1), default=30, show_default=True, help="Agents.")
-@click.option("--steps", type=click.IntRange(min=2), default=20, show_default=True, help="Requests of each.")
-@click.option("--questions", type=click.IntRange(min=1), default=4, show_default=True, help="Of each request.")
-@click.option(
-    "--words", type=click.IntRange(min=4), default=40, show_default=True, help="By which a history grows in a step."
-)
-@click.option(
-    "--tail", type=click.IntRange(min=0), default=0, show_default=True, help="Words at its end that each step replaces."
-)
+@click.option("--trajectories", type=Count(), default=30, show_default=True, help="Agents.")
+@click.option("--steps", type=Count(2), default=20, show_default=True, help="Requests of each.")
+@click.option("--questions", type=Count(), default=4, show_default=True, help="Of each request.")
+@click.option("--words", type=Count(4), default=40, show_default=True, help="By which a history grows in a step.")
+@click.option("--tail", type=Count(0), default=0, show_default=True, help="Words at its end that each step replaces.")
 @click.option(
     "--fresh-every",
-    type=click.IntRange(min=1),
+    type=Count(),
     default=4,
     show_default=True,
     help="Ask every so many steps once more where nothing is kept.",
 )
 @click.option(
     "--small-cache-bytes",
-    type=click.IntRange(min=1),
+    type=Count(),
     help="The budget of the second part.  [default: a third of what the first kept]",
 )
 @click.option("--seed", default=0, show_default=True, help="Of the texts.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ramet.cli.files import NewFile
+from ramet.cli.ranges import Count, Finite
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,7 +34,7 @@ def json_option(command: F) -> F:
 
 def repeats_option(text: str) -> Callable[[F], F]:
     """`text` says what is repeated."""
-    return click.option("--repeats", type=click.IntRange(min=1), default=10, show_default=True, help=text)
+    return click.option("--repeats", type=Count(), default=10, show_default=True, help=text)
 
 
 def budget_option(text: str) -> Callable[[F], F]:
@@ -41,7 +42,7 @@ def budget_option(text: str) -> Callable[[F], F]:
     return click.option(
         "--budget",
         "budget_s",
-        type=click.FloatRange(min=0),
+        type=Finite(min=0),
         default=20.0,
         show_default=True,
         help=f"Seconds of a contestant at {text}: a slow one runs less often, but twice.",

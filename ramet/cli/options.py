@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ramet.cli.ranges import Finite
 from ramet.cli.tokens import TOKENS, TOKENS_OR_AUTO, none_if_auto
 
 DEFAULT_MODEL = "smollm2"
@@ -144,7 +145,7 @@ ENGINE_OPTIONS = (
     ),
     click.option(
         "--confidence-threshold",
-        type=click.FloatRange(0, 1),
+        type=Finite(0, 1),
         help="Above which a masked row keeps what was drawn for it.  [default: 0.9]",
     ),
     click.option(

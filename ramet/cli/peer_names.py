@@ -11,6 +11,7 @@ import click
 
 from ramet.cli import options
 from ramet.cli.peer_values import PEERS, notes
+from ramet.cli.ranges import Finite
 from ramet.cli.tokens import TOKENS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -152,7 +153,5 @@ _OPTIONS = (
         help="LMDeploy's name of --unmasking-strategy.",
     ),
     click.option("--dllm-denoising-steps", type=click.IntRange(min=1), help="LMDeploy's name of --denoising-steps."),
-    click.option(
-        "--dllm-confidence-threshold", type=click.FloatRange(0, 1), help="LMDeploy's name of --confidence-threshold."
-    ),
+    click.option("--dllm-confidence-threshold", type=Finite(0, 1), help="LMDeploy's name of --confidence-threshold."),
 )

@@ -19,6 +19,7 @@ import click
 from ramet import cli
 from ramet.cli import options
 from ramet.cli.files import NewFile, OldFile
+from ramet.cli.ranges import Count
 from ramet.version import __version__
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ UNMARKED = frozenset((
     "its place.",
 )
 @click.option(
-    "--parallel", type=click.IntRange(min=1), default=16, show_default=True, help="Requests in flight at a time."
+    "--parallel", type=Count(max=1 << 16), default=16, show_default=True, help="Requests in flight at a time."
 )
 @options.model_option
 @options.engine_options

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from ramet.quoting import shown
+
 AUTO = "auto"
 _UNITS: Mapping[str, int] = {"": 1, "k": 1000, "K": 1 << 10, "m": 10**6, "M": 1 << 20}
 
@@ -21,7 +23,7 @@ class Tokens(click.ParamType[Any]):
         match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([kKmM]?)", str(value))
         number = float(match[1]) * _UNITS[match[2]] if match else 0.0
         if number < 1 or not number.is_integer():
-            self.fail(f"{value!r} is no number of tokens from 1, such as 8192, 8k (8000) or 8K (8192)", param, ctx)
+            self.fail(f"{shown(value)} is no number of tokens from 1, such as 8192, 8k (8000) or 8K (8192)", param, ctx)
         return int(number)
 
 

@@ -12,12 +12,14 @@ import numpy.typing as npt
 
 from ramet.denoise.commits import Rates
 from ramet.errors import InvalidRequest
+from ramet.quoting import shown
 from ramet.tree import IntArray
 
 Floats = npt.NDArray[np.float64]
 Seconds = Callable[[Floats, int], Floats]  # of rounds, by their rows, with so many keys in pages
 
 MIN_SIZE = 2  # a token is a row twice: masked, and then known
+MAX_TIERS = 64
 AUTO, BLOCK = "auto", "block"  # what a setting says in place of a number
 
 
@@ -58,10 +60,12 @@ class Tiers:
     def parse(cls, text: str, block: int, largest: int | None = None) -> Tiers:
         """Of "4:32,32:16,256:8"; a size of the block is the largest one, where that is another. Raises
         InvalidRequest."""
+        if text.count(",") >= MAX_TIERS:
+            raise InvalidRequest(f"has more than {MAX_TIERS} sizes", field="chunk_tiers")
         try:
             tiers = tuple((int(most), int(size)) for most, size in (part.split(":") for part in text.split(",")))
         except ValueError as error:
-            message = f"{text!r} is no list of sequences:size, such as 4:32,32:16,256:8"
+            message = f"{shown(text)} is no list of sequences:size, such as 4:32,32:16,256:8"
             raise InvalidRequest(message, field="chunk_tiers") from error
         mosts = [most for most, _ in tiers]
         if mosts != sorted(set(mosts)) or mosts[0] < 1:

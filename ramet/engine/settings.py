@@ -21,15 +21,18 @@ from ramet.quoting import shown
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 PAGE_SIZE = 16
 
-_MOST_THREADS = 4096
+# What passes for a setting at all, whatever the model and the machine are: beyond it are slips of the keyboard, and
+# counts that arrays of 32 bits do not hold.
+_MOST = {
+    "max_round_tokens": 1 << 20, "max_request_tokens": 1 << 30, "max_queue": 1 << 20, "disk_cache_bytes": 1 << 50,
+    "checkpoint_spacing": 1 << 30, "threads": 4096, "max_model_len": 1 << 30, "max_round_requests": 1 << 20,
+    "cache_bytes": 1 << 50, "memory_cache_bytes": 1 << 50,
+    "canvas_length": 1 << 20, "max_denoising_steps": 1 << 16, "block_size": 4096, "denoising_steps": 1 << 16,
+}  # fmt: skip
 _ANY_BLOCK = 1 << 30  # larger than those that there are: a block's own limit is known once the model is
 
+_LEAST = dict.fromkeys(_MOST, 1) | {"memory_cache_bytes": 0}
 _DIRECTORIES = ("disk_cache", "latency_cache")
-_AT_LEAST_ONE = (
-    "max_round_tokens", "max_request_tokens", "max_queue", "cache_bytes", "disk_cache_bytes", "checkpoint_spacing",
-    "threads", "max_model_len", "max_round_requests", "canvas_length", "max_denoising_steps", "block_size",
-    "denoising_steps",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +92,14 @@ class EngineSettings:
     latency_cache: str | Path | None = None
 
     def __post_init__(self) -> None:
-        for name in (*_AT_LEAST_ONE, "memory_cache_bytes"):
-            value, least = getattr(self, name), 0 if name == "memory_cache_bytes" else 1
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
             if value is not None and not isinstance(value, int):
-                raise InvalidRequest(f"is a whole number, not {value!r}", field=name)
+                raise InvalidRequest(f"is a whole number, not {shown(value)}", field=name)
             if value is not None and value < least:
-                raise InvalidRequest(f"must be at least {least}, not {value}", field=name)
-        if (self.threads or 0) > _MOST_THREADS:
-            raise InvalidRequest(f"must be at most {_MOST_THREADS}, not {self.threads}", field="threads")
+                raise InvalidRequest(f"must be at least {least}, not {shown(value)}", field=name)
+            if value is not None and value > _MOST[name]:
+                raise InvalidRequest(f"must be at most {_MOST[name]}, not {shown(value)}", field=name)
         for name in _DIRECTORIES:
             value = getattr(self, name)
             if isinstance(value, str) and (not value.strip() or "\0" in value):  # of "" a Path makes the current one
@@ -114,8 +117,9 @@ class EngineSettings:
 
     def _check_chunks(self) -> None:
         told = self.chunk_size
-        if self.gives_chunks and not (told.isdecimal() and int(told) >= MIN_SIZE):
-            raise InvalidRequest(f"{told!r} is none of auto, block and a number from {MIN_SIZE}", field="chunk_size")
+        if self.gives_chunks and not (told.isdecimal() and len(told) < 10 and int(told) >= MIN_SIZE):
+            wanted = f"auto, block and a number from {MIN_SIZE} to the block's rows"
+            raise InvalidRequest(f"{shown(told)} is none of {wanted}", field="chunk_size")
         if self.chunk_tiers is not None:
             Tiers.parse(self.chunk_tiers, _ANY_BLOCK)
             if self.gives_chunks:
@@ -158,7 +162,7 @@ class EngineSettings:
         if dtype not in DTYPES:
             raise InvalidRequest(f"{dtype!r} is none of auto, {', '.join(DTYPES)}", field="dtype")
         known = _known(device)
-        return replace(
+        found = replace(
             self,
             device=str(known),
             dtype=dtype,
@@ -166,6 +170,22 @@ class EngineSettings:
             cache_bytes=self.cache_bytes or _cache_bytes(known),
             threads=self.threads or _threads(),
         )
+        found._check_memory(known)
+        return found
+
+    def _check_memory(self, device: torch.device) -> None:
+        """Raise InvalidRequest for what this machine has no memory for, whatever else is in it."""
+        memory, cached = allowance().n_bytes, self.cache_bytes or 0
+        if device.type == "cuda" and cached > (there := torch.cuda.mem_get_info(device)[1]):
+            raise InvalidRequest(f"must be at most {there}, the memory of {device}, not {cached}", field="cache_bytes")
+        if device.type == "cpu" and cached > memory:
+            raise InvalidRequest(f"must be at most {memory}, the memory here, not {cached}", field="cache_bytes")
+        left = memory - (cached if device.type == "cpu" else 0)
+        if self.memory_cache_bytes > left:
+            what = "the memory here" if left == memory else f"the memory here without cache_bytes, {cached}"
+            raise InvalidRequest(
+                f"must be at most {left}, {what}, not {self.memory_cache_bytes}", field="memory_cache_bytes"
+            )
 
 
 _DEFAULTS = {each.name: each.default for each in fields(EngineSettings)}

@@ -12,6 +12,8 @@ from ramet.server.authentication import check_key
 
 DEFAULT_ALIASES: Mapping[str, str | None] = {"jev-latest": None}  # what official clients ask for by default
 
+_DAY = 24 * 60 * 60
+
 
 def _today() -> date:
     return datetime.now(UTC).date()
@@ -48,24 +50,36 @@ class ServerSettings(BaseModel):
         default_factory=_today, description="Release date that /v1/models reports; the day of the start by default."
     )
     max_body_bytes: int = Field(
-        default=16 << 20, ge=1024, description="Largest request body, before and after decompression; beyond it 413."
+        default=16 << 20,
+        ge=1024,
+        le=1 << 30,
+        description="Largest request body, before and after decompression; beyond it 413.",
     )
-    body_timeout_s: float = Field(default=60.0, gt=0, description="Time a client has to send its body; beyond it 408.")
+    body_timeout_s: float = Field(
+        default=60.0, gt=0, le=_DAY, description="Time a client has to send its body; beyond it 408."
+    )
     head_timeout_s: float = Field(
-        default=20.0, gt=0, description="Time a client has to send the head of a request; beyond it 408."
+        default=20.0, gt=0, le=_DAY, description="Time a client has to send the head of a request; beyond it 408."
     )
     send_timeout_s: float = Field(
         default=60.0,
         gt=0,
+        le=_DAY,
         description="Time in which a client must take something of its answer; beyond it the connection is cut.",
     )
     max_connections: int | None = Field(
-        default=None, ge=1, description="Most connections at once; beyond it 503. As many as files may be open if None."
+        default=None,
+        ge=1,
+        le=1 << 20,
+        description="Most connections at once; beyond it 503. As many as files may be open if None.",
     )
     max_logprobs: int = Field(
-        default=20, ge=-1, description="Most log-probabilities a position that text may be asked for; -1: any number."
+        default=20,
+        ge=-1,
+        le=1 << 20,
+        description="Most log-probabilities a position that text may be asked for; -1: any number.",
     )
     drain_s: int = Field(
-        default=30, ge=0, description="Time that running requests get to finish at shutdown; then 503."
+        default=30, ge=0, le=_DAY, description="Time that running requests get to finish at shutdown; then 503."
     )
     access_log: bool = Field(default=True, description="Log a line a request, but for those of probes.")
