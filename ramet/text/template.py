@@ -11,6 +11,7 @@ from jinja2 import Template
 from jinja2.meta import find_undeclared_variables
 
 from ramet.errors import InvalidRequest
+from ramet.quoting import cut
 from ramet.text.limits import LimitReached, Limits
 from ramet.text.sandbox import LIMITS, environment
 
@@ -22,7 +23,7 @@ RESERVED = frozenset({  # what the renderer takes under these names is no variab
 })  # fmt: skip
 _REASONING = ("reasoning_content", "thinking", "reasoning")  # names of one thing; templates read the first two
 _SCALARS: tuple[tuple[type, Any], ...] = ((str, str.__str__), (int, int.__int__), (float, float.__float__))
-_MAX_QUOTED = 200  # letters of what a template says
+_MAX_SAID = 200  # letters of what a template says
 
 
 class ChatTemplate:
@@ -78,8 +79,7 @@ class ChatTemplate:
         except RecursionError as error:
             raise InvalidRequest("the chat template calls itself, or nests, too deeply", field="messages") from error
         except Exception as error:  # a template is a program of its own: whatever it raises is its refusal
-            said = str(error) or type(error).__name__
-            said = said if len(said) <= _MAX_QUOTED else said[:_MAX_QUOTED] + "..."
+            said = cut(str(error) or type(error).__name__, _MAX_SAID)
             raise InvalidRequest(f"the chat template refuses these messages: {said}", field="messages") from error
 
     @cached_property
