@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from ramet.cli import load_engine, options
+from ramet import cli
+from ramet.cli import options
 from ramet.cli.bench_watch import json_option, printed, repeats_option, watched
 from ramet.cli.ranges import Count
 
@@ -41,8 +42,8 @@ def invariance(
     with watched(json_path) as watch:
         watch.step(f"loading {model}")
         with (
-            load_engine(model, **settings | {"batch_invariant": True}) as mode,
-            load_engine(model, **settings | {"batch_invariant": False}) as plain,
+            cli.load_engine(model, **settings | {"batch_invariant": True}) as mode,
+            cli.load_engine(model, **settings | {"batch_invariant": False}) as plain,
         ):
             found = bench.run({"mode": mode, "plain": plain}, work, watch)
     printed(hardware({"model": found.model, **found.machine, **found.settings}), *invariance_table.parts(found))

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from ramet.cli import load_engine, options
+from ramet import cli
+from ramet.cli import options
 from ramet.cli.bench_watch import drawer, json_option, plot_option, printed, watched
 from ramet.cli.ranges import Count
 
@@ -53,7 +54,7 @@ def states(json_path: Path | None, plot_path: Path | None, model: str, **given: 
     draw = None if plot_path is None else drawer("ramet.bench.states_plot")
     with watched(json_path) as watch:
         watch.step(f"loading {model}")
-        with load_engine(model, **options.given(given)) as engine:
+        with cli.load_engine(model, **options.given(given)) as engine:
             found = bench.run(engine, work, watch)
             dtype, same_bits = engine.model.dtype, engine.settings.batch_invariant
     printed(hardware({"model": found.model, **found.machine, **found.settings}), *states_table.parts(found))

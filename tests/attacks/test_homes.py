@@ -24,6 +24,7 @@ from ramet.weights.locate import locate
 
 ROOT = Path(__file__).parents[2]
 HOLD = """
+import signal
 import time
 from ramet import cli
 from ramet.temporary import temporary_directory
@@ -34,6 +35,7 @@ def load(*_, **__):
     time.sleep(seconds)
     raise SystemExit(0)
 seconds = {seconds}
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a parent may have set aside
 cli.load_engine = load
 cli.main(["decide", "--state", "a", "--noul", "q=Is it?"])
 """
