@@ -14,7 +14,8 @@ PLAIN, OFFER = ASK % (len(BODY), b"", BODY), ASK % (len(BODY), UPGRADE, BODY)
 
 
 def connected(port: int) -> socket.socket:
-    client = socket.create_connection(("127.0.0.1", port), timeout=GUARD_S)
+    client = socket.create_connection(("127.0.0.1", port))
+    client.settimeout(GUARD_S)
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return client
 

@@ -58,9 +58,12 @@ def config_of(shape: str) -> PretrainedConfig:
 
 
 def names_of(shape: str) -> tuple[str, ...]:
-    """Of a checkpoint's parameters those that a plan asks for."""
-    embedding = "word_embeddings" if RAW[shape]["model_type"] == "llada2_moe" else "embed_tokens"
-    return f"model.{embedding}.weight", "lm_head.weight"
+    """Of a checkpoint's parameters those that a plan asks for; all experts of a layer are in one."""
+    raw = RAW[shape]
+    embedding = "word_embeddings" if raw["model_type"] == "llada2_moe" else "embed_tokens"
+    layers = range(raw["first_k_dense_replace"], raw["num_hidden_layers"]) if "num_experts" in raw else ()
+    experts = (f"model.layers.{layer}.mlp.experts.gate_up_proj" for layer in layers)
+    return f"model.{embedding}.weight", "lm_head.weight", *experts
 
 
 def masking_of(shape: str, block: int = BLOCK) -> Masking:

@@ -17,7 +17,7 @@ from ramet.server.settings import ServerSettings
 
 KEEP_ALIVE_S = 75  # longer than clients keep an idle connection, so that none is closed under a request
 PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"  # which means nothing to a client that has sent its body
-FIRST_PROBE_S = 1.0  # behind the end of what a client sends; a next one behind twice the time
+FIRST_PROBE_S = 0.05  # behind the end of what a client sends; each next one after twice the time
 _LATE = "The head did not arrive in time."
 _TIMEOUT = (
     b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n"
@@ -28,7 +28,7 @@ _TIMEOUT = (
 class Timed(asyncio.Protocol):
     """The part of a connection that uvicorn's two protocols for HTTP/1.1 have in common here.
 
-    The server calls `look` about once a second, so that requests set no timers. Three things are waited for: a head
+    The server calls `look` about twice a second, so that requests set no timers. Three things are waited for: a head
     (`head_timeout_s`; the first from the moment that the connection is made, others from their first byte), a next
     request (KEEP_ALIVE_S), and that a client takes what was written (`send_timeout_s` without any progress).
 
@@ -47,8 +47,7 @@ class Timed(asyncio.Protocol):
     is_surplus = False  # beyond the limit of connections
     _awaited: object = None  # what was waited for when the server looked last
     _since = 0.0  # when it was waited for first, in the loop's seconds
-    _ended_at: float | None = None  # when the client ended its sending
-    _probe_s = FIRST_PROBE_S
+    _has_ended = False  # its sending, the client
     _is_cut = False
 
     def __init__(self, settings: ServerSettings, **uvicorns: Any) -> None:
@@ -65,8 +64,9 @@ class Timed(asyncio.Protocol):
         """Whether the connection stays open for the answer to a request that is whole."""
         if not self._is_busy or self.cycle.more_body:
             return False
-        if self._ended_at is None:
-            self._ended_at = self.loop.time()
+        if not self._has_ended:
+            self._has_ended = True
+            self.loop.call_later(FIRST_PROBE_S, self._probe, FIRST_PROBE_S)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -75,7 +75,7 @@ class Timed(asyncio.Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()  # type: ignore[misc]
-        if not self._is_busy and (self.is_surplus or self._ended_at is not None):
+        if not self._is_busy and (self.is_surplus or self._has_ended):
             self.transport.close()
 
     def look(self, now: float) -> None:
@@ -85,8 +85,6 @@ class Timed(asyncio.Protocol):
             self._awaited, self._since = awaited, now
         elif now - self._since >= most_s:
             self._end()
-        if self._ended_at is not None and not self.transport.is_closing():
-            self._look_for_client(now - self._ended_at)
 
     def cut(self) -> None:
         """Close the connection, and drop what was not sent yet."""
@@ -134,13 +132,16 @@ class Timed(asyncio.Protocol):
             self.transport.write(_TIMEOUT)
         self.transport.close()
 
-    def _look_for_client(self, ended_s: float) -> None:
-        """`ended_s`: seconds since the client ended its sending."""
+    def _probe(self, waited_s: float) -> None:
+        """Find out whether a client that has ended its sending is there, and once more after twice the time."""
+        if self.transport.is_closing():
+            return
         if self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.cut()  # what was sent came back
-        elif ended_s >= self._probe_s and self._takes_probes():
-            self._probe_s *= 2
+            return
+        if self._takes_probes():
             self.transport.write(PROBE)
+        self.loop.call_later(2 * waited_s, self._probe, 2 * waited_s)
 
     def _takes_probes(self) -> bool:
         """Only before an answer begins, and HTTP/1.0 knows none."""
