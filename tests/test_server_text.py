@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
@@ -16,7 +18,7 @@ from pydantic import SecretStr
 from stub_engine import StubEngine
 from stub_writer import END, StubWriter, written
 from test_tokenizer_spm import IDS, PLAIN
-from waiting import wait_until
+from waiting import GUARD_S, wait_until
 
 from ramet.errors import EngineFault, InvalidRequest, Overloaded, RequestTooLong
 from ramet.generation import Kind
@@ -502,3 +504,22 @@ def test_metrics_of_replies_without_canvases(serve: Serve, text: StubWriter) -> 
         "input_tokens": usage["prompt_tokens"], "cached_tokens": 2,
     }.items():  # fmt: skip
         assert float(counts[f"ramet_{name}_total"]) == value
+
+
+def test_a_template_that_takes_long_holds_up_no_decision(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def of(*_: Any) -> None:
+        begun.set()
+        assert go.wait(GUARD_S)
+        raise InvalidRequest("rendered")
+
+    monkeypatch.setattr("ramet.server.openai.route.Writing.of", of)
+    server = serve(StubEngine(text=StubWriter()))
+    with ThreadPoolExecutor() as pool:
+        chat = pool.submit(httpx2.post, f"{server.url}/v1/chat/completions", json=CHAT)
+        assert begun.wait(GUARD_S)
+        asked = {"state": "x", "questions": {"q": {"type": "noul", "instructions": "Is it late?"}}}
+        assert httpx2.post(f"{server.url}/v1/systemone", json=asked).status_code == 200
+        go.set()
+        assert "rendered" in chat.result().text

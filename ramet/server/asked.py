@@ -13,20 +13,23 @@ from ramet.server.errors import UnsupportedBody
 from ramet.server.settings import ServerSettings
 from ramet.turns import Turns
 
-SMALL_BODY_BYTES = 16 << 10  # a larger one, or a compressed one, is parsed in a thread
+SMALL_BODY_BYTES = 16 << 10  # a larger one, or a compressed one, waits for its turn
 PARSERS = 2  # threads: more would hold up the event loop, for one of them runs at a time
 
 T = TypeVar("T")
 
 
-async def asked(request: Request, settings: ServerSettings, parse: Callable[[Any], T]) -> T:
-    """What `parse` makes of the body's JSON value. Raises a RequestError for a body that is none."""
+async def asked(
+    request: Request, settings: ServerSettings, parse: Callable[[Any], T], *, at_once: int = SMALL_BODY_BYTES
+) -> T:
+    """What `parse` makes of the body's JSON value, in its turn, or at once where the body is plain and has few bytes.
+    Raises a RequestError for a body that is none."""
     encoding = encoding_of(request.headers.get("content-encoding"))
     if request.headers.get("content-type", "").lower().startswith("multipart/"):
         raise UnsupportedBody("multipart bodies carry images, which this model does not take; send JSON")
     limit = settings.max_body_bytes
     body = await read_body(request, max_bytes=limit, timeout_s=settings.body_timeout_s)
-    if encoding is None and len(body) <= SMALL_BODY_BYTES:
+    if encoding is None and len(body) <= at_once:
         return parse(parse_json(body))
     turns: Turns = request.app.state.parsers
     plain = body

@@ -100,7 +100,7 @@ class TextRoute(ABC, Generic[R]):
     async def respond(self, request: Request) -> Response:
         """Errors come with their status before anything is sent. Of a stream they are the last event, if it has begun.
         A client that goes away cancels its work."""
-        writing = await asked(request, self._settings, self._begun)
+        writing = await asked(request, self._settings, self._begun, at_once=0)  # templates are programs of their own
         note_tokens(request, writing.tallies)
         try:
             return await self._answered(request, writing)
