@@ -37,6 +37,17 @@ class _Line:
             self.waiting[who] = own  # behind all others
         return each
 
+    def drop(self, who: str, future: Future[Any]) -> bool:
+        """Take out what still waits; whether it did."""
+        own = self.waiting.get(who, deque())
+        found = next((each for each in own if each[0] is future), None)
+        if found is None:
+            return False
+        own.remove(found)
+        if not own:
+            del self.waiting[who]
+        return True
+
 
 class Turns:
     """Runs functions in up to n_threads threads, of which large ones never take the last. These are daemons, and end
@@ -52,7 +63,7 @@ class Turns:
         """Run `work` when its turn has come. size: what it has to go through; who: for whom."""
         future = Future[T]()
         with self._arrived:
-            (self._large if size >= LARGE else self._small).put(who, (future, work))
+            self._line(size).put(who, (future, work))
             self._n_waiting += 1
             self._arrived.notify()
             if self._n_idle < self._n_waiting and self._n_running < self._n_threads:
@@ -64,11 +75,19 @@ class Turns:
         """As `submit`, for tasks. Cancelling the awaiting task takes the work out of its line, or tells it, when it
         asks, that nobody waits any more."""
         gone = threading.Event()
+        future = self.submit(lambda: work(gone.is_set), size=size, who=who)
         try:
-            return await asyncio.wrap_future(self.submit(lambda: work(gone.is_set), size=size, who=who))
+            return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             gone.set()
+            with self._arrived:
+                self._n_waiting -= self._line(size).drop(who, future)
             raise
+        finally:
+            del future  # an error of the work has this frame, whose locals would keep the error
+
+    def _line(self, size: int) -> _Line:
+        return self._large if size >= LARGE else self._small
 
     def _serve(self) -> None:
         while (found := self._next()) is not None:
