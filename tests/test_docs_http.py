@@ -40,6 +40,7 @@ from ramet.request import (
 )
 from ramet.server import ServerSettings, create_app
 from ramet.server.bodies import MAX_MEMBERS
+from ramet.server.connection import MAX_AHEAD
 from ramet.server.documents import MAX_DIGITS, MAX_VALUES
 from ramet.server.engine_metrics import HELP
 from ramet.server.errors import STATUSES, Unauthenticated, UnsupportedBody, WrongMethod, headers_of
@@ -79,6 +80,7 @@ LIMITS = {  # those of the engine are in tests/test_docs_examples.py
     "values in a body": MAX_VALUES,
     "digits of a number": MAX_DIGITS,
     "members of a compressed body": MAX_MEMBERS,
+    "requests that a connection sends ahead of an answer": MAX_AHEAD,
     "fields of a body, of a question": MAX_FIELDS,
     "questions": MAX_QUESTIONS,
     "characters of a name": MAX_NAME,

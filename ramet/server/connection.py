@@ -15,10 +15,12 @@ from ramet.server.settings import ServerSettings
 from ramet.server.timed import Timed
 
 MAX_HEAD_BYTES = 64 << 10  # of an address with its headers, and of the trailers, as h11 has it
+MAX_AHEAD = 128  # requests that may come before the answer to one is out; uvicorn keeps any number
 
 
 class Connection(Timed, HttpToolsProtocol):  # type: ignore[misc]
-    """One client's connection. httptools itself keeps a head of any length; one beyond the bound gets a plain 400.
+    """One client's connection. httptools itself keeps a head of any length; one beyond the bound gets a plain 400, and
+    so does a request too many that comes before its turn.
 
     Of a request that offers another protocol (Java's client offers HTTP/2) httptools takes no body: such a connection
     is handed to h11, which takes the body and passes over the offer.
@@ -48,6 +50,8 @@ class Connection(Timed, HttpToolsProtocol):  # type: ignore[misc]
             self.send_400_response(_TOO_LONG)
 
     def on_message_begin(self) -> None:
+        if len(self.pipeline) >= MAX_AHEAD:
+            raise ValueError  # as for a head that is too long
         self._n_head = self._n_silent = 0
         self._is_in_head = True
         super().on_message_begin()

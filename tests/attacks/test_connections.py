@@ -23,6 +23,7 @@ from waiting import GUARD_S, wait_until
 from ramet.generation import GenerationRequest, Piece, Position
 from ramet.server import running, timed
 from ramet.server.access_log import AccessLog
+from ramet.server.connection import MAX_AHEAD
 from ramet.server.listener import Listener
 from ramet.server.presence import Work
 from ramet.server.running import Server
@@ -229,3 +230,10 @@ def test_clients_that_do_nothing_do_not_hold_up_the_end(
             assert until_closed(client).startswith(b"HTTP/1.1 503 ")
         wait_until(lambda: not writer.n_running)
     assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_requests_that_come_before_their_turn_are_counted() -> None:
+    """Each costs more to keep than to send."""
+    with live_server(StubEngine(delay_s=GUARD_S), ServerSettings(drain_s=0)) as live, connected(live.port) as client:
+        client.sendall(PLAIN + b"GET / HTTP/1.1\r\n\r\n" * (2 * MAX_AHEAD))
+        assert until_closed(client).startswith(b"HTTP/1.1 400 ")
