@@ -39,7 +39,7 @@ from ramet.request import (
     Usage,
 )
 from ramet.server import ServerSettings, create_app
-from ramet.server.bodies import MAX_MEMBERS
+from ramet.server.bodies import MAX_BODIES, MAX_MEMBERS
 from ramet.server.connection import MAX_AHEAD
 from ramet.server.documents import MAX_DIGITS, MAX_VALUES
 from ramet.server.engine_metrics import HELP
@@ -80,6 +80,7 @@ LIMITS = {  # those of the engine are in tests/test_docs_examples.py
     "values in a body": MAX_VALUES,
     "digits of a number": MAX_DIGITS,
     "members of a compressed body": MAX_MEMBERS,
+    "bodies of that size, of all requests together": MAX_BODIES,
     "requests that a connection sends ahead of an answer": MAX_AHEAD,
     "fields of a body, of a question": MAX_FIELDS,
     "questions": MAX_QUESTIONS,

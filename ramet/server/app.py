@@ -15,6 +15,7 @@ from ramet.errors import RametError
 from ramet.server.access_log import AccessLog, log_to_stderr
 from ramet.server.asked import PARSERS
 from ramet.server.authentication import Authentication
+from ramet.server.bodies import MAX_BODIES, Room
 from ramet.server.crowd import Surplus
 from ramet.server.exchange import Exchange
 from ramet.server.head import Head
@@ -59,6 +60,7 @@ def create_app(engine: Served, settings: ServerSettings | None = None) -> FastAP
     app.add_exception_handler(RametError, render_raised)
     app.add_exception_handler(HTTPException, render_http)
     app.state.work, app.state.parsers = Work(), Turns(PARSERS, "ramet-parse")
+    app.state.room = Room(MAX_BODIES * settings.max_body_bytes)
     app.add_middleware(Surplus)
     app.add_middleware(Exchange, metrics=metrics)
     app.add_middleware(Head)

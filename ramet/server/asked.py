@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from ramet.server.bodies import decompress, encoding_of, read_body
+from ramet.server.bodies import Room, Take, decompress, encoding_of, read_body
 from ramet.server.documents import parse_json
 from ramet.server.errors import BodyTooLarge, UnsupportedBody
 from ramet.server.presence import unless_gone
@@ -26,12 +26,18 @@ async def asked(
 ) -> T:
     """What `parse` makes of the body's JSON value, in its turn, or at once where the body is plain and has few bytes.
     While it waits it is kept as it was sent, and decompressed when its turn has come. Raises a RequestError for a body
-    that is none, Cancelled when the client goes away."""
+    that is none, Unavailable where other bodies leave no room for it, Cancelled when the client goes away."""
+    room: Room = request.app.state.room
+    with room.share() as take:
+        return await _asked(request, settings, parse, take, at_once)
+
+
+async def _asked(request: Request, settings: ServerSettings, parse: Callable[[Any], T], take: Take, at_once: int) -> T:
     encoding = encoding_of(request.headers.get("content-encoding"))
     if request.headers.get("content-type", "").lower().startswith("multipart/"):
         raise UnsupportedBody("multipart bodies carry images, which this model does not take; send JSON")
     limit = settings.max_body_bytes
-    body = await read_body(request, max_bytes=limit, timeout_s=settings.body_timeout_s)
+    body = await read_body(request, take, max_bytes=limit, timeout_s=settings.body_timeout_s)
     if encoding is None and len(body) <= at_once:
         return parse(parse_json(body))
     turns: Turns = request.app.state.parsers

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import sys
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol
 
 from starlette.requests import Request
 
 from ramet.errors import Cancelled
 from ramet.quoting import shown
-from ramet.server.errors import BodyTimeout, BodyTooLarge, MalformedBody, UnsupportedBody
+from ramet.server.errors import BodyTimeout, BodyTooLarge, MalformedBody, Unavailable, UnsupportedBody
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -25,11 +26,13 @@ else:
     from backports import zstd
 
 DRAIN_BYTES = 64 << 20  # of a body over the cap, read and dropped, so that the client gets to read the answer
+MAX_BODIES = 64  # of the largest there may be, which all requests' bodies together may take
 MAX_MEMBERS = 1024  # of gzip, or frames of zstd; tools that work in parallel make one of 64 KiB and more
 MIN_WINDOW_LOG, MAX_WINDOW_LOG = 23, 27  # of zstd: 8 MiB, which RFC 8878 wants of every reader, and its default
 
 _PIECE = 1 << 16  # bytes that a decoder gets at a time
 _PADDING = 0  # may follow what gzip made
+Take = Callable[[int], None]
 
 
 class _Decoder(Protocol):
@@ -47,16 +50,42 @@ class _Decoder(Protocol):
         """At most `max_length` bytes more."""
 
 
-async def read_body(request: Request, *, max_bytes: int, timeout_s: float) -> bytes:
-    """The body as it was sent. Raises BodyTooLarge, BodyTimeout, or Cancelled when the client goes away."""
+class Room:
+    """For the bodies of all requests together, as they were sent: `most` bytes."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    @contextmanager
+    def share(self) -> Iterator[Take]:
+        """One request's, given back at the end of the block. What it yields takes some more bytes, and raises
+        Unavailable where there are none."""
+        n_taken = 0
+
+        def take(n_bytes: int) -> None:
+            nonlocal n_taken
+            if n_bytes > self._left:
+                raise Unavailable("the bodies of other requests fill the room that there is for bodies; ask again")
+            self._left -= n_bytes
+            n_taken += n_bytes
+
+        try:
+            yield take
+        finally:
+            self._left += n_taken
+
+
+async def read_body(request: Request, take: Take, *, max_bytes: int, timeout_s: float) -> bytes:
+    """The body as it was sent. Raises BodyTooLarge, BodyTimeout, what `take` raises, or Cancelled when the client goes
+    away."""
     try:
         async with asyncio.timeout(timeout_s):
-            return await _collect(request, max_bytes)
+            return await _collect(request, take, max_bytes)
     except TimeoutError:
         raise BodyTimeout(f"the body did not arrive within {timeout_s:g} s") from None
 
 
-async def _collect(request: Request, max_bytes: int) -> bytes:
+async def _collect(request: Request, take: Take, max_bytes: int) -> bytes:
     body, size, more = bytearray(), 0, True
     while more:
         message = await request.receive()
@@ -65,6 +94,7 @@ async def _collect(request: Request, max_bytes: int) -> bytes:
         chunk, more = message.get("body", b""), message.get("more_body", False)
         size += len(chunk)
         if size <= max_bytes:
+            take(len(chunk))
             body += chunk
         elif size > max_bytes + DRAIN_BYTES:
             break
@@ -92,7 +122,7 @@ def decompress(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
     try:
         for _ in range(MAX_MEMBERS):
             at += _unpack(memoryview(body)[at:], _DECODERS[encoding](max_bytes), plain, max_bytes)
-            if at == len(body) or (body[at] == _PADDING and encoding != "zstd" and not any(body[at:])):
+            if at == len(body) or (body[at] == _PADDING and encoding != "zstd" and body.count(0, at) == len(body) - at):
                 return bytes(plain)
     except (EOFError, zlib.error, zstd.ZstdError) as error:
         raise MalformedBody(f"the body is not valid {encoding}: {error}") from error

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ramet.errors import InvalidRequest
+from ramet.problems import MAX_FIELDS
 from ramet.quoting import cut
 from ramet.request import Decision, DecisionRequest
 from ramet.server.access_log import note_tokens
@@ -102,6 +103,8 @@ def _of_the_address(request: Request) -> list[str]:
     """The names in the address' query that are ignored. Raises InvalidRequest for those that would change an answer:
     fields of ours among them, for they belong in the body."""
     names = list(request.query_params)
+    if len(names) > MAX_FIELDS:
+        raise InvalidRequest(f"the address has {len(names)} fields; at most {MAX_FIELDS} are read")
     refused = [(name, why) for name, why in DecisionRequest.refused(names)]
     ours = [(name, "belongs in the body") for name in names if name in DecisionRequest.model_fields]
     for name, why in (*ours, *refused):

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from ramet.errors import RametError
-from ramet.server.bodies import read_body
+from ramet.server.bodies import Room, read_body
 from ramet.server.errors import Unavailable
 from ramet.server.openai import errors as openai_errors
 from ramet.server.rendering import render
@@ -25,5 +25,5 @@ def unavailable(path: str, error: Unavailable) -> Response:
 
 async def drop_body(scope: Scope, receive: Receive) -> None:
     """A client that is still sending would not read the answer."""
-    with suppress(RametError):
-        await read_body(Request(scope, receive), max_bytes=0, timeout_s=_BODY_S)
+    with suppress(RametError), Room(0).share() as take:
+        await read_body(Request(scope, receive), take, max_bytes=0, timeout_s=_BODY_S)

@@ -6,18 +6,26 @@ import gzip
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
+from select import select
 
 import httpx2
 import pytest
 from attacks.bodies import ATTACKS, CHAT, COMPLETIONS, DECISIONS, LIMIT, Attack, decision
 from attacks.bounded import bounded
+from conftest import Serve
 from hypothesis import given
 from hypothesis import strategies as st
 from live_server import LiveServer, live_server
+from raw_client import connected
+from stub_engine import StubEngine
 from tiny_engine import tiny_engine
+from waiting import GUARD_S, wait_until
 
 from ramet.request import DecisionRequest
+from ramet.server.bodies import MAX_BODIES
 from ramet.server.openai.request import ChatRequest
+from ramet.server.settings import ServerSettings
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -94,3 +102,22 @@ def test_any_json_is_answered_with_a_status_of_the_document(server: LiveServer, 
         answer = post(server, path, json.dumps(body).encode())
     assert answer.status_code in {200, 400, 404, 413, 422}
     assert len(answer.content) <= MOST_ANSWERED
+
+
+def test_bodies_that_do_not_end_take_no_more_than_their_room(serve: Serve) -> None:
+    size = 1024
+    server = serve(StubEngine(), ServerSettings(max_body_bytes=size))
+    head = b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size
+    with ExitStack() as stack:
+        clients = [stack.enter_context(connected(server.port)) for _ in range(MAX_BODIES + 1)]
+        for client in clients:
+            client.sendall(head + b" " * (size - 1))
+        told, _, _ = select(clients, [], [], GUARD_S)
+        assert told[0].recv(1 << 16).startswith(b"HTTP/1.1 503 ")
+    wait_until(lambda: post(server, DECISIONS, decision()).status_code == 200)
+
+
+def test_an_address_of_many_names(server: LiveServer) -> None:
+    query = "&".join(f"x_debia{i}=1" for i in range(3000))
+    answer = post(server, f"{DECISIONS}?{query}", decision())
+    assert (answer.status_code, len(answer.json()["detail"])) == (422, 1)

@@ -24,7 +24,7 @@ from ramet.server.bodies import decompress
 from ramet.server.documents import parse_json
 from ramet.server.openai.request import ChatRequest, CompletionRequest, TextRequest
 from ramet.text.conversation import Conversation
-from tests.attacks.bodies import ATTACKS, CHAT, COMPLETIONS, DECISIONS, LIMIT, decision
+from tests.attacks.bodies import ATTACKS, CHAT, COMPLETIONS, DECISIONS, LIMIT, completion, decision
 from tests.vocabularies import qwen
 
 MOST = 65_536  # tokens of a request
@@ -52,12 +52,12 @@ class Route:
             pass
 
 
-def honest(size: int) -> dict[str, bytes]:
-    """Bodies of about so many bytes, as people's programs send them."""
+def honest(size: int) -> dict[str, tuple[str, bytes]]:
+    """Bodies of about so many bytes, as people's programs send them, and where."""
     n_records = max(1, size // len(json.dumps(RECORD)))
     n_questions = max(1, size // (len(json.dumps(NOUL)) + 12))
     n_words = max(1, size // 12)
-    return {
+    decisions = {
         "a text": decision("the cat sat " * n_words),
         "records": decision([RECORD] * n_records),
         "questions": decision(questions={f"question{i}": NOUL for i in range(n_questions)}),
@@ -65,6 +65,8 @@ def honest(size: int) -> dict[str, bytes]:
         "a grid": decision([[0, 1, 1, 0, 1, 0, 0, 1]] * (size // 26)),
         "words by number": decision({str(i): i for i in range(size // 16)}),
     }
+    prompts = completion(["the cat sat " * 10_000] * max(1, min(128, size // 120_000)))
+    return {name: (DECISIONS, body) for name, body in decisions.items()} | {"prompts": (COMPLETIONS, prompts)}
 
 
 def seconds(work: Callable[[], None]) -> float:
@@ -81,12 +83,12 @@ def main() -> None:
     for attack in ATTACKS:
         body = attack.sent()[0]
         size = len(attack.body())
-        others = {name: gzip.compress(each, 1) for name, each in honest(size).items()}
+        others = {name: (path, gzip.compress(each, 1)) for name, (path, each) in honest(size).items()}
         ours, theirs = list[float](), {name: list[float]() for name in others}
         for _ in range(n):
             ours.append(seconds(lambda: route.work(attack.path, body)))  # noqa: B023 - called at once
-            for name, each in others.items():
-                theirs[name].append(seconds(lambda: route.work(DECISIONS, each)))  # noqa: B023
+            for name, (path, each) in others.items():
+                theirs[name].append(seconds(lambda: route.work(path, each)))  # noqa: B023
         longest = max(theirs, key=lambda name: median(theirs[name]))
         took, honestly = median(ours), median(theirs[longest])
         cells = (f"{size / 1e6:.2f}", f"{took:.3f}", longest, f"{honestly:.3f}", f"{took / honestly:.2f}")
