@@ -71,6 +71,8 @@ def _value_fault(value: Any, depth: int) -> tuple[Loc, tuple[str, str]] | None:
         return (), ("json_type", f"should be a JSON value, not {type(value).__name__}")
     if depth == MAX_NESTING:
         return (), ("nesting", f"should be nested at most {MAX_NESTING} deep")
+    if not value:
+        return None
     if isinstance(value, dict) and (why := media.part_fault(value)) is not None:
         return (), ("media", why)
     return _container_fault(value, depth)

@@ -12,7 +12,7 @@ from ramet.quoting import repeated
 from ramet.request import MAX_NESTING
 from ramet.server.errors import MalformedBody
 
-MAX_VALUES = 1 << 19  # of all kinds in a body: more than the ids of the longest prompt, and some hundred MB of objects
+MAX_VALUES = 3 << 17  # of all kinds in a body: more than the ids of the longest prompt, and some hundred MB of objects
 MAX_DIGITS = 1000  # of a number: what they cost grows with their square
 
 

@@ -79,33 +79,33 @@ def errors() -> Iterator[Attack]:
     yield Attack(
         "long names, wrong options",
         DECISIONS,
-        lambda: decision(questions={f"{i}{'n' * 1000}": wrong for i in range(2000)}),
+        lambda: decision(questions={f"{i}{'n' * 1000}": wrong for i in range(1400)}),
         422,
     )
-    yield Attack("wrong questions", DECISIONS, lambda: decision(questions=numbered(400_000, 7)), 422)
+    yield Attack("wrong questions", DECISIONS, lambda: decision(questions=numbered(350_000, 7)), 422)
     yield Attack(
         "long option", DECISIONS, lambda: decision(questions={"q": {"type": "choice", "criteria": {LONG: 7}}}), 422
     )
     yield Attack(
         "too many options",
         DECISIONS,
-        lambda: decision(questions={"q": {"type": "choice", "criteria": numbered(400_000, 7)}}),
+        lambda: decision(questions={"q": {"type": "choice", "criteria": numbered(350_000, 7)}}),
         422,
     )
     yield Attack(
         "too many levels",
         DECISIONS,
-        lambda: decision(questions={"q": {"type": "score", "criteria": [7] * 400_000}}),
+        lambda: decision(questions={"q": {"type": "score", "criteria": [7] * 350_000}}),
         422,
     )
     yield Attack("long type", DECISIONS, lambda: decision(questions={"q": {"type": LONG}}), 422)
     yield Attack(
         "long path", DECISIONS, lambda: of_state(f'{{"{"n" * 100_000}":' * 90, "", "1e999" + "}" * 90, 9_100_000), 422
     )
-    yield Attack("many fields", DECISIONS, lambda: decision(**numbered(400_000, 0)), 422)
+    yield Attack("many fields", DECISIONS, lambda: decision(**numbered(350_000, 0)), 422)
     yield Attack("many near fields", DECISIONS, lambda: decision(**{f"x_debis{i}": 0 for i in range(250)}), 422)
     yield Attack("long model", DECISIONS, lambda: decision(model=LONG), 422)
-    yield Attack("many temperatures", DECISIONS, lambda: decision(x_temperature=numbered(400_000, 1)), 422)
+    yield Attack("many temperatures", DECISIONS, lambda: decision(x_temperature=numbered(350_000, 1)), 422)
     yield Attack(
         "texts for ids",
         COMPLETIONS,
@@ -113,24 +113,24 @@ def errors() -> Iterator[Attack]:
         400,
     )
     yield Attack("many texts for ids", COMPLETIONS, lambda: raw('{"prompt":"x","stop_token_ids":[""', ',""', "]}"), 400)
-    yield Attack("many stops", COMPLETIONS, lambda: completion("x", stop=["s"] * 400_000), 400)
+    yield Attack("many stops", COMPLETIONS, lambda: completion("x", stop=["s"] * 350_000), 400)
     yield Attack("long stop", COMPLETIONS, lambda: completion("x", stop=LONG), 400)
-    yield Attack("many arguments", COMPLETIONS, lambda: completion("x", vllm_xargs=numbered(400_000, 0)), 400)
-    yield Attack("many stream options", CHAT, lambda: chat("x", stream_options=numbered(400_000, 0)), 400)
+    yield Attack("many arguments", COMPLETIONS, lambda: completion("x", vllm_xargs=numbered(350_000, 0)), 400)
+    yield Attack("many stream options", CHAT, lambda: chat("x", stream_options=numbered(350_000, 0)), 400)
     yield Attack("a long parameter", CHAT, lambda: chat("x", **{LONG: 1}), 400)
     yield Attack("a long model", CHAT, lambda: chat("x", model=LONG), 404)
     yield Attack("a long variable", CHAT, lambda: chat("x", chat_template_kwargs={LONG: 1}), 400)
-    yield Attack("many variables", CHAT, lambda: chat("x", chat_template_kwargs=numbered(400_000, 1)), 400)
+    yield Attack("many variables", CHAT, lambda: chat("x", chat_template_kwargs=numbered(350_000, 1)), 400)
     yield Attack("a long role", CHAT, lambda: json.dumps({"messages": [{"role": LONG, "content": "x"}]}).encode(), 400)
     yield Attack("a long part", CHAT, lambda: chat([{"type": LONG}]), 400)
-    yield Attack("ids that are none", COMPLETIONS, lambda: completion([1 << 60] * 400_000), 400)
+    yield Attack("ids that are none", COMPLETIONS, lambda: completion([1 << 60] * 350_000), 400)
     yield Attack("digits", DECISIONS, lambda: decision(x_seed=int("9" * 4000)), 400)
 
 
 def documents() -> Iterator[Attack]:
     """What is slow, or large, to parse."""
     yield Attack("duplicate keys", DECISIONS, lambda: duplicates(32_000), 422)
-    yield Attack("more duplicate keys", DECISIONS, lambda: duplicates(500_000), 422)
+    yield Attack("more duplicate keys", DECISIONS, lambda: duplicates(350_000), 422)
     yield Attack("empty lists", DECISIONS, lambda: of_state("[],", "[", "0]"), 400)
     yield Attack("empty objects", DECISIONS, lambda: of_state("{},", "[", "0]"), 400)
     yield Attack("small objects", DECISIONS, lambda: of_state('{"a":0},', "[", "0]"), 400)
@@ -145,10 +145,10 @@ def documents() -> Iterator[Attack]:
     yield Attack("exponents", DECISIONS, lambda: of_state("1e-99999999,", "[", "0]"), 400)
     yield Attack("arguments in a text", CHAT, lambda: _calls("[[]" + ",[]" * 2_000_000 + "]"), 400)
     yield Attack("deep arguments in a text", CHAT, lambda: _calls('{"a":' * 200_000 + "1" + "}" * 200_000), 400)
-    yield Attack("as many numbers as there may be", DECISIONS, lambda: of_state("0,", "[", "0]", 1 << 20), 413)
-    yield Attack("as many lists as there may be", DECISIONS, lambda: of_state("[],", "[", "0]", 3 << 19), 413)
-    yield Attack("as many objects as there may be", DECISIONS, lambda: of_state('{"a":0},', "[", "0]", 1 << 21), 413)
-    yield Attack("as many names as there may be", DECISIONS, lambda: decision(numbered(500_000, 0)), 413)
+    yield Attack("as many numbers as there may be", DECISIONS, lambda: of_state("0,", "[", "0]", 3 << 18), 413)
+    yield Attack("as many lists as there may be", DECISIONS, lambda: of_state("[],", "[", "0]", 9 << 17), 413)
+    yield Attack("as many objects as there may be", DECISIONS, lambda: of_state('{"a":0},', "[", "0]", 3 << 19), 413)
+    yield Attack("as many names as there may be", DECISIONS, lambda: decision(numbered(350_000, 0)), 413)
 
 
 def _calls(arguments: str) -> bytes:
@@ -187,7 +187,7 @@ def plans() -> Iterator[Attack]:
     yield Attack("data URL", DECISIONS, lambda: of_state("data:image/png;base64,"), 422)
     yield Attack("random letters", DECISIONS, lambda: decision(letters(LIMIT - 1000)), 413)
     yield Attack("65,537 questions", DECISIONS, lambda: decision(questions=numbered(65_537, NOUL)), 422)
-    yield Attack("150,000 questions", DECISIONS, lambda: decision(questions=numbered(150_000, NOUL)), 422)
+    yield Attack("150,000 questions", DECISIONS, lambda: decision(questions=numbered(150_000, NOUL)), 400)
     yield Attack(
         "as many questions as there are tokens", DECISIONS, lambda: decision(questions=numbered(8_000, NOUL)), 413
     )
@@ -225,7 +225,7 @@ def plans() -> Iterator[Attack]:
         400,
     )
     yield Attack("many parts", CHAT, lambda: chat([{"type": "text", "text": "x"}] * 200_000), 400)
-    yield Attack("ids", COMPLETIONS, lambda: completion([1] * 500_000), 400)
+    yield Attack("ids", COMPLETIONS, lambda: completion([1] * 350_000), 400)
     yield Attack("prompts", COMPLETIONS, lambda: completion(["a b " * 30_000] * 128), 400)
 
 
