@@ -13,8 +13,8 @@ _given_back = float("-inf")
 
 
 def give_back() -> None:
-    """Give back what is free, where the C library can (glibc) and has not just done so. By itself it keeps much: the
-    engine has it do so, that a pass finds what the one before has freed."""
+    """Return freed memory to the system, at most once in EVERY_S seconds; does nothing where the C library is not
+    glibc. The engine sets the library to keep freed memory, so that a pass finds what the pass before it freed."""
     global _given_back
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is None or not _lock.acquire(blocking=False):

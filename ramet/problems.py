@@ -15,14 +15,14 @@ from ramet.quoting import cut, shown
 Loc = tuple[str | int, ...]
 
 MAX_PROBLEMS = 100  # listed one by one in an error; one more tells that there are others
-MAX_STEPS = 16  # of a path to a value
+MAX_PATH = 16  # steps from a request to a value that an error names
 MAX_FIELDS = 256  # of an object whose fields have meanings
 QUESTION_TYPES = ("noul", "choice", "score")
 
 
 def place(loc: Loc) -> Loc:
     """A path with short names; of a long one its beginning and its end."""
-    steps = loc if len(loc) <= MAX_STEPS else (*loc[: MAX_STEPS // 2], "…", *loc[1 - MAX_STEPS // 2 :])
+    steps = loc if len(loc) <= MAX_PATH else (*loc[: MAX_PATH // 2], "…", *loc[1 - MAX_PATH // 2 :])
     return tuple(cut(step) if isinstance(step, str) else step for step in steps)
 
 
@@ -47,7 +47,7 @@ def check_count(data: Any, most: int = MAX_FIELDS, what: str = "fields") -> Any:
     return data
 
 
-class Fields(BaseModel):
+class FewFields(BaseModel):
     """An object whose fields are counted before any is looked at: each one that is unknown is a problem of its own."""
 
     @model_validator(mode="before")

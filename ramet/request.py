@@ -29,7 +29,7 @@ from pydantic_core import PydanticCustomError
 
 from ramet import media
 from ramet.names import ELSEWHERE, is_media, nearest, plain
-from ramet.problems import QUESTION_TYPES, Fields, Loc, all_located, check_count, entry_by_entry, invalid, located
+from ramet.problems import QUESTION_TYPES, FewFields, Loc, all_located, check_count, entry_by_entry, invalid, located
 
 Method = Literal["letters", "options"]
 Confidence = Literal["typesafe", "vllm", "top"]
@@ -178,7 +178,7 @@ def is_blank(text: Text | None) -> bool:
     return not (text.strip() if isinstance(text, str) else text)
 
 
-class Outcomes(Fields):
+class Outcomes(FewFields):
     """Descriptions of a noul's two outcomes; either may be missing."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
@@ -210,7 +210,7 @@ def _asking(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"required": [name], "properties": {name: how}} for name, how in ways]
 
 
-class Noul(Fields):
+class Noul(FewFields):
     """Is it true? Answered with the probability that it is. Needs instructions or a described outcome."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=_asking)
@@ -230,7 +230,7 @@ class Noul(Fields):
 Options = Annotated[dict[Name, Text | None], Field(min_length=1, max_length=MAX_OPTIONS), _few(MAX_OPTIONS, "options")]
 
 
-class Choice(Fields):
+class Choice(FewFields):
     """Which one? `criteria` maps each option's name to its description, or to None."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=_typed)
@@ -240,7 +240,7 @@ class Choice(Fields):
     criteria: Options
 
 
-class Score(Fields):
+class Score(FewFields):
     """How much? `criteria` lists the levels' descriptions, lowest first."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=_typed)
@@ -259,7 +259,7 @@ Questions = Annotated[
 ]
 
 
-class DecisionRequest(Fields):
+class DecisionRequest(FewFields):
     """One state and its questions. Unknown top-level fields are ignored, as the wire format asks, but for those that
     would change an answer: media, misspelt fields of ours, and what other servers have on this route (see `names`)."""
 

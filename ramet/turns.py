@@ -1,4 +1,4 @@
-"""Turns: a few threads for work that is no model's: small before large, and in turns among those who ask."""
+"""Turns: a pool of threads for parsing and planning, which runs small work before large, round robin among clients."""
 
 from __future__ import annotations
 

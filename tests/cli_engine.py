@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from stub_engine import StubEngine
@@ -40,3 +42,16 @@ class CliEngine(StubEngine):
 
     def __exit__(self, *raised: object) -> None:
         self.closed = True
+
+
+def request(number: int, **more: Any) -> str:
+    """A line of a file for `ramet run`."""
+    question = {"type": "noul", "instructions": f"Is it {number}?"}
+    return json.dumps({"id": f"row-{number}", "state": f"state {number}", "questions": {"q": question}, **more})
+
+
+def rows_in(directory: Path) -> Path:
+    """Such a file, of 20 lines."""
+    path = directory / "rows.jsonl"
+    path.write_text("\n".join(request(number) for number in range(20)) + "\n")
+    return path

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_engine import CliEngine
+from cli_engine import CliEngine, request, rows_in
 from click.testing import CliRunner, Result
 from stub_writer import StubWriter, written
 
@@ -16,11 +16,6 @@ from ramet import cli
 from ramet.cli.run import UNMARKED, _settings_mark
 from ramet.errors import EngineFault, InvalidRequest, Overloaded
 from ramet.request import Decision, DecisionRequest
-
-
-def request(number: int, **more: Any) -> str:
-    question = {"type": "noul", "instructions": f"Is it {number}?"}
-    return json.dumps({"id": f"row-{number}", "state": f"state {number}", "questions": {"q": question}, **more})
 
 
 def run(rows: Path, out: Path, *arguments: str) -> Result:
@@ -33,9 +28,7 @@ def read(out: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    path = tmp_path / "rows.jsonl"
-    path.write_text("\n".join(request(number) for number in range(20)) + "\n")
-    return path
+    return rows_in(tmp_path)
 
 
 @pytest.fixture

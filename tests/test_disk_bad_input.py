@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from safetensors import SafetensorError
-from tier_entries import N_BYTES, entry, key, same
+from tier_entries import N_BYTES, file_of, key, put, same
 
 from ramet.cache import directory
 from ramet.cache.disk import MAX_FAILURES
@@ -37,18 +37,6 @@ def tiers(states: Path) -> Iterator[Open]:
     yield made
     for each in opened:
         each.close()
-
-
-def put(tiers: Tiers, *numbers: int) -> None:
-    """One after the other, each written or given up."""
-    for number in numbers:
-        tiers.put(key(number), entry(number))
-        tiers.flush()
-
-
-def file_of(states: Path, number: int) -> Path:
-    (found,) = states.rglob(key(number).hex() + ".safetensors")
-    return found
 
 
 def fails(error: Exception) -> Callable[..., Any]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
+
+from ramet.cache.tiers import Tiers
 
 N_BYTES = 1200  # of one entry
 
@@ -22,3 +26,16 @@ def same(found: dict[str, torch.Tensor] | None, number: int) -> bool:
     """Whether an entry is this number's, bit for bit."""
     wanted = entry(number)
     return found is not None and found.keys() == wanted.keys() and all(torch.equal(found[n], wanted[n]) for n in wanted)
+
+
+def put(tiers: Tiers, *numbers: int) -> None:
+    """One entry after the other, each written or given up."""
+    for number in numbers:
+        tiers.put(key(number), entry(number))
+        tiers.flush()
+
+
+def file_of(states: Path, number: int) -> Path:
+    """An entry's file in a directory of states."""
+    (found,) = states.rglob(key(number).hex() + ".safetensors")
+    return found

@@ -51,7 +51,7 @@ class _Decoder(Protocol):
 
 
 class Room:
-    """For the bodies of all requests together, as they were sent: `most` bytes."""
+    """How many bytes the bodies of all requests may take together, as they were sent: `most`."""
 
     def __init__(self, most: int) -> None:
         self._left = most
@@ -65,7 +65,7 @@ class Room:
         def take(n_bytes: int) -> None:
             nonlocal n_taken
             if n_bytes > self._left:
-                raise Unavailable("the bodies of other requests fill the room that there is for bodies; ask again")
+                raise Unavailable("the server holds as many bytes of request bodies as it may; try again")
             self._left -= n_bytes
             n_taken += n_bytes
 

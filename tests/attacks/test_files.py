@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from attacks.bounded import bounded
-from cli_engine import CliEngine
+from cli_engine import CliEngine, request, rows_in
 from click.testing import CliRunner, Result
 from stub_writer import StubWriter, written
 
@@ -36,11 +36,6 @@ def largest_file(n_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def request(number: int, **more: Any) -> str:
-    question = {"type": "noul", "instructions": f"Is it {number}?"}
-    return json.dumps({"id": f"row-{number}", "state": f"state {number}", "questions": {"q": question}, **more})
 
 
 def ramet(*words: str | Path, stdin: Any = None) -> Result:
@@ -69,9 +64,7 @@ def read(out: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    path = tmp_path / "rows.jsonl"
-    path.write_text("\n".join(request(number) for number in range(20)) + "\n")
-    return path
+    return rows_in(tmp_path)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from attacks.bounded import bounded
-from tier_entries import N_BYTES, entry, key, same
+from tier_entries import N_BYTES, file_of, key, put, same
 
 from ramet.cache.tiers import Tiers
 
@@ -37,17 +37,6 @@ def opened() -> Iterator[Callable[[Path], Tiers]]:
     yield tiers
     for each in made:
         each.close()
-
-
-def put(tiers: Tiers, *numbers: int) -> None:
-    for number in numbers:
-        tiers.put(key(number), entry(number))
-        tiers.flush()
-
-
-def file_of(states: Path, number: int) -> Path:
-    (found,) = states.rglob(key(number).hex() + ".safetensors")
-    return found
 
 
 def test_a_link_to_a_directory(tmp_path: Path, states: Path, opened: Callable[[Path], Tiers]) -> None:

@@ -22,7 +22,7 @@ from ramet.denoise.unmask import Strategy
 from ramet.errors import InvalidRequest, Problem
 from ramet.generation import GenerationRequest, Kind
 from ramet.names import is_media, nearest
-from ramet.problems import Fields, invalid, located
+from ramet.problems import FewFields, invalid, located
 from ramet.request import WHOLE, Seed, check_value, whole
 from ramet.server.openai.messages import MESSAGE_SCHEMA, check_messages, with_known_roles
 from ramet.server.openai.parameters import NOT_TAKEN, REFUSED, WITHOUT_EFFECT
@@ -148,7 +148,7 @@ _NEEDS_LOGPROBS = (
 )
 
 
-class StreamOptions(Fields):
+class StreamOptions(FewFields):
     """What a stream tells besides the text."""
 
     model_config = _STRICT
@@ -157,7 +157,7 @@ class StreamOptions(Fields):
     continuous_usage_stats: bool = Field(default=False, description="Every event tells the usage up to it.")
 
 
-class DiffusionArguments(Fields):
+class DiffusionArguments(FewFields):
     """vLLM's arguments of a structured read, in `vllm_xargs`. Flags may be 0 and 1."""
 
     model_config = _STRICT
@@ -180,8 +180,8 @@ class DiffusionArguments(Fields):
     )
 
 
-class TextRequest(Fields):
-    """Fields that both routes have. null is as good as absent."""
+class TextRequest(FewFields):
+    """FewFields that both routes have. null is as good as absent."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra=_tell_what_passes)
 
