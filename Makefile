@@ -84,7 +84,7 @@ docs: $(READY)
 	$(VENV)/bin/python docs/generate.py
 
 examples: $(READY)
-	$(VENV)/bin/python -m pytest -q tests/test_docs_examples.py -k "smollm2 or demo or json" --write-examples
+	$(VENV)/bin/python -m pytest -q tests/docs/test_examples.py -k "smollm2 or demo or json" --write-examples
 
 # pip-tools has an environment of its own. The locks have a hash for every file of each release. Torch is beside them, in
 # requirements/torch.in: its CPU build lies on an index of its own, and PyPI's brings further packages, so that no hash and

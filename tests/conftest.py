@@ -15,14 +15,14 @@ from typing import Any, Protocol
 
 import httpx2
 import pytest
-from cli_engine import CliEngine
+from fakes.cli_engine import CliEngine
+from fakes.stub_engine import StubEngine
+from fixtures.import_graph import TESTS, reached
+from fixtures.live_server import LiveServer, live_server
 from hypothesis import HealthCheck, settings
-from import_graph import reached
-from live_server import LiveServer, live_server
-from stub_engine import StubEngine
 
 if find_spec("torch") and find_spec("triton"):
-    import triton_device  # noqa: F401 - sets how Triton runs before any test's imports bring it in
+    import fixtures.triton_device  # noqa: F401 - sets how Triton runs before any test's imports bring it in
 
 from ramet.request import Method
 from ramet.server.served import Served
@@ -44,7 +44,7 @@ def _real(method: Method) -> Callable[[], Closable]:
     """Loads the engine on a tiny random model, when asked to: the stub's tests run without torch."""
 
     def load() -> Closable:
-        from tiny_engine import tiny_engine
+        from fixtures.tiny_engine import tiny_engine
 
         return tiny_engine(method=method)
 
@@ -113,7 +113,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     if config.getoption("--without-torch") and collection_path.name.startswith("test_"):
-        return "torch" in reached(collection_path.stem) or None
+        module = ".".join(collection_path.relative_to(TESTS).with_suffix("").parts)
+        return "torch" in reached(module) or None
     return None
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from import_graph import ROOT, Import, at_import, imports_of, reached, source_files, top
+from fixtures.import_graph import ROOT, Import, at_import, imports_of, reached, source_files, top
 
 # From top to bottom: a part imports only from parts below it.
 LAYERS = (

@@ -8,9 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 from conftest import Serve
-from stub_engine import StubEngine
-from stub_writer import StubWriter, written
-from tiny_engine import tiny_engine
+from fakes.stub_engine import StubEngine
+from fakes.stub_writer import StubWriter, written
+from fixtures.tiny_engine import tiny_engine
 
 from ramet import media
 from ramet.errors import InvalidRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from oracle import evaluate, path_tokens, visible
+from oracles.trees import evaluate, path_tokens, visible
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ramet.tree import WHOLE, Read, Segment, Tree

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from import_graph import ROOT, imports_of, source_files, top
+from fixtures.import_graph import ROOT, imports_of, source_files, top
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 RUNTIME, DEV = PROJECT["dependencies"], PROJECT["optional-dependencies"]["dev"]

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from fixtures.random_trees import random_tree
+from oracles.trees import path_tokens
 
 from ramet.errors import InvalidRequest
 from ramet.tree import MAX_ANCESTORS, Read, Segment, Tree, merge
-from tests.oracle import path_tokens
-from tests.random_trees import random_tree
 
 
 def test_segments_are_laid_out_depth_first_and_reads_keep_their_order() -> None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from waiting import GUARD_S, wait_until
+from fixtures.waiting import GUARD_S, wait_until
 
 from ramet import turns
 from ramet.turns import LARGE, PATIENCE, Turns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from import_graph import TESTS
+from fixtures.import_graph import TESTS
 
 LIMITS = re.compile(r"\.(?:result|exception|wait|join|communicate)\(\d|\b(?:client|httpx2)\.\w+\(.*timeout=\d|"
                     r"subprocess\.run\(.*timeout=|create_connection\(.*timeout=|wait_for\(.*, \d")  # fmt: skip
@@ -13,9 +13,9 @@ LIMITS = re.compile(r"\.(?:result|exception|wait|join|communicate)\(\d|\b(?:clie
 def test_limits_are_the_guard_s() -> None:
     found = {
         f"{path.name}:{number}"
-        for path in TESTS.glob("*.py")
+        for path in TESTS.rglob("*.py")
         if path.name != "test_waiting.py"
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if LIMITS.search(line)
     }
-    assert found == set(), "tests/waiting.py says how to wait"
+    assert found == set(), "tests/fixtures/waiting.py says how to wait"

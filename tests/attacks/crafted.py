@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 from attacks.bounded import bounded
-from test_checkpoint import copied
+from fixtures import tiny
 
 from ramet.engine import Engine
 from ramet.errors import CheckpointError
+from tests.weights.test_checkpoint import copied
 
 MIB = 64  # what a tiny model takes, and some; a crafted one takes what its files do
 LOADED: dict[str, Any] = {"device": "cpu", "dtype": "float32", "cache_bytes": 1 << 20}

@@ -14,13 +14,13 @@ import pytest
 from attacks.bodies import ATTACKS, CHAT, COMPLETIONS, DECISIONS, LIMIT, Attack, decision
 from attacks.bounded import bounded
 from conftest import Serve
+from fakes.stub_engine import StubEngine
+from fixtures.live_server import LiveServer, live_server
+from fixtures.raw_client import connected
+from fixtures.tiny_engine import tiny_engine
+from fixtures.waiting import GUARD_S, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
-from live_server import LiveServer, live_server
-from raw_client import connected
-from stub_engine import StubEngine
-from tiny_engine import tiny_engine
-from waiting import GUARD_S, wait_until
 
 from ramet.request import DecisionRequest
 from ramet.server.bodies import MAX_BODIES

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 import torch
 from attacks.bounded import bounded
 from attacks.crafted import MIB, edited, load, loads_or_refuses, refused, replaced, safetensors, warm  # noqa: F401
 from click.testing import CliRunner
+from fixtures import tiny
 from safetensors.torch import load_file, save
-from test_checkpoint import copied
 
 from ramet import cli
+from tests.weights.test_checkpoint import copied
 
 pytestmark = pytest.mark.usefixtures("warm")
 CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from attacks.bounded import bounded
-from live_server import LiveServer, live_server
-from raw_client import ASK, OFFER, PLAIN, UPGRADE, answer, connected, until_closed
-from stub_engine import StubEngine
-from stub_writer import StubWriter
-from waiting import GUARD_S, wait_until
+from fakes.stub_engine import StubEngine
+from fakes.stub_writer import StubWriter
+from fixtures.live_server import LiveServer, live_server
+from fixtures.raw_client import ASK, OFFER, PLAIN, UPGRADE, answer, connected, until_closed
+from fixtures.waiting import GUARD_S, wait_until
 
 from ramet.generation import GenerationRequest, Piece, Position
 from ramet.server import running, timed

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import block_models
-import diffusion_gemma_oracle
 import pytest
 from attacks.crafted import edited, load, refused
+from oracles import block_models
+from oracles import diffusion_gemma as diffusion_gemma_oracle
 
 HUGE = 10**12
 

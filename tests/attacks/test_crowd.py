@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx2
 import pytest
 from conftest import Serve
-from live_server import LiveServer
-from raw_client import OFFER, PLAIN, answer, connected, until_closed
-from stub_engine import StubEngine
-from waiting import wait_until
+from fakes.stub_engine import StubEngine
+from fixtures.live_server import LiveServer
+from fixtures.raw_client import OFFER, PLAIN, answer, connected, until_closed
+from fixtures.waiting import wait_until
 
 from ramet.server.crowd import N_SURPLUS, RESERVED_FILES, Crowd
 from ramet.server.settings import ServerSettings
@@ -107,7 +107,7 @@ PROGRAM = """
 import resource, sys
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), hard))
-from stub_engine import StubEngine
+from fakes.stub_engine import StubEngine
 from ramet.server import app, ServerSettings, Listener
 from ramet.server.access_log import log_to_stderr
 log_to_stderr()

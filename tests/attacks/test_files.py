@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from attacks.bounded import bounded
-from cli_engine import CliEngine, request, rows_in
 from click.testing import CliRunner, Result
-from stub_writer import StubWriter, written
+from fakes.cli_engine import CliEngine, request, rows_in
+from fakes.stub_writer import StubWriter, written
 
 from ramet import cli
 from ramet.cli.requests import MAX_BYTES

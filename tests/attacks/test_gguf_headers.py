@@ -9,8 +9,8 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-import tiny
 from attacks.crafted import loads_or_refuses, refused, warm  # noqa: F401
+from fixtures import tiny
 
 pytestmark = pytest.mark.usefixtures("warm")
 KINDS = {int: ("<Bq", gguf.GGUFValueType.INT64), float: ("<Bd", gguf.GGUFValueType.FLOAT64)}

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch")
 
 from click.testing import CliRunner
-from tiny_engine import checkpoint
+from fixtures.tiny_engine import checkpoint
 
 from ramet import cli
 from ramet.engine.settings import EngineSettings

@@ -17,9 +17,9 @@ from typing import Any
 
 import gguf
 import pytest
-import tiny
 from attacks.crafted import loads_or_refuses, warm  # noqa: F401
 from attacks.test_gguf_headers import array, file, key, tensor, text
+from fixtures import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

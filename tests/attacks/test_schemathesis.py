@@ -11,15 +11,15 @@ from collections.abc import Iterator
 import pytest
 import schemathesis
 from attacks.bounded import bounded
+from fakes.stub_engine import StubEngine
+from fakes.stub_writer import StubWriter
+from fixtures.live_server import LiveServer, live_server
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_server import LiveServer, live_server
 from schemathesis.checks import load_all_checks
 from schemathesis.generation import GenerationMode
 from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import positive_data_acceptance
-from stub_engine import StubEngine
-from stub_writer import StubWriter
 
 EXAMPLES = settings(max_examples=int(os.environ.get("RAMET_ATTACK_EXAMPLES", "40")), database=None)
 MOST_MIB = 256

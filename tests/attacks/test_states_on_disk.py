@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from attacks.bounded import bounded
-from tier_entries import N_BYTES, file_of, key, put, same
+from fixtures.tier_entries import N_BYTES, file_of, key, put, same
 
 from ramet.cache.tiers import Tiers
 

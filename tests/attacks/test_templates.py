@@ -8,10 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-import tiny
-import vocabularies
 from attacks.bounded import bounded
-from test_chat import TEMPLATES
+from fixtures import tiny, vocabularies
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from ramet.errors import CheckpointError, InvalidRequest
@@ -22,6 +20,7 @@ from ramet.text.sandbox import MAX_SOURCE
 from ramet.text.template import ChatTemplate
 from ramet.text.tokenizer import Spelled
 from ramet.text.tokenizer_json import read_tokenizer
+from tests.decide.test_chat import TEMPLATES
 
 HI = [{"role": "user", "content": "hi"}]
 LOOPS, ENDS = "{% for a in range(99999) %}{% for b in range(99999) %}", "{% endfor %}{% endfor %}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from vocabularies import qwen
+from fixtures.vocabularies import qwen
 
 from ramet.decide.decider import Decider
 from ramet.decide.settings import DecideSettings

@@ -15,10 +15,10 @@ import pytest
 from attacks.bodies import LIMIT, NOUL, of_state, raw
 from attacks.bounded import bounded
 from conftest import Serve
-from live_server import LiveServer
-from raw_client import answer, connected
-from stub_engine import StubEngine
-from waiting import GUARD_S, wait_until
+from fakes.stub_engine import StubEngine
+from fixtures.live_server import LiveServer
+from fixtures.raw_client import answer, connected
+from fixtures.waiting import GUARD_S, wait_until
 
 from ramet.server.settings import ServerSettings
 from ramet.turns import LARGE, HasGone, Turns

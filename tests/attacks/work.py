@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from statistics import median
 
+from fixtures.vocabularies import qwen
 from rich.console import Console
 from rich.table import Table
 
@@ -26,7 +27,6 @@ from ramet.server.documents import parse_json
 from ramet.server.openai.request import ChatRequest, CompletionRequest, TextRequest
 from ramet.text.conversation import Conversation
 from tests.attacks.bodies import ATTACKS, CHAT, COMPLETIONS, DECISIONS, LIMIT, completion, decision
-from tests.vocabularies import qwen
 
 MOST = 65_536  # tokens of a request
 NOUL = {"type": "noul", "instructions": "Did the parcel come later than the seller had promised?"}
