@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 import ramet
 from ramet import errors, generation, request
-from ramet.denoise import live, unmask
+from ramet.denoise import running, unmask_policy
 
 # Title, what stands below it, and the names, in the order of the page.
 SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -38,7 +38,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "Trees of tokens",
         "What lies below questions and text. Shapes: `T` tokens, `S` segments, `R` reads, `C` columns of all reads, "
         "`N` rows of a step.",
-        ("Tree", "Segment", "Read", "Reads", "WHOLE", "Step", "Stepped", "Course", "Limits"),
+        ("Tree", "Segment", "Read", "Reads", "WHOLE", "Step", "Stepped", "MultiStepRead", "Limits"),
     ),
     (
         "Errors",
@@ -69,8 +69,8 @@ _ALIASES = {  # what annotations call by a name; None: a choice of words, which 
     "IntArray, FloatArray, BoolArray": "NumPy arrays of int32, float32 and bool",
     "Method": request.Method,
     "Confidence": request.Confidence,
-    "Mode": live.Mode,
-    "Strategy": unmask.Strategy,
+    "Mode": running.Mode,
+    "Strategy": unmask_policy.Strategy,
     "Kind": generation.Kind,
     "Finish": generation.Finish,
 }
@@ -165,7 +165,7 @@ def _members(cls: type) -> Iterator[tuple[str, Any]]:
 def _made_by(cls: type) -> Callable[..., Any] | None:
     """What a call of the class takes, where that is how it is made: not of what an engine makes, nor of fields."""
     documented = dataclasses.is_dataclass(cls) or issubclass(cls, BaseModel)
-    if documented or cls.__name__ in ("Engine", "Writer", "Conversation", "Course"):
+    if documented or cls.__name__ in ("Engine", "Writer", "Conversation", "MultiStepRead"):
         return None
     return cls.__init__ if "__init__" in vars(cls) else None
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from ramet.version import __version__
 
 if TYPE_CHECKING:
-    from ramet.engine.course import Course
     from ramet.engine.engine import Engine
+    from ramet.engine.multi_step_read import MultiStepRead
     from ramet.engine.settings import EngineSettings
     from ramet.engine.writer import Writer
     from ramet.errors import (
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ramet.tree import WHOLE, Limits, Read, Reads, Segment, Step, Stepped, Tree
 
 _NAMES = {
-    "ramet.engine.course": ("Course",),
+    "ramet.engine.multi_step_read": ("MultiStepRead",),
     "ramet.engine.engine": ("Engine",),
     "ramet.engine.settings": ("EngineSettings",),
     "ramet.engine.writer": ("Writer",),
@@ -73,11 +73,48 @@ _NAMES = {
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
-    "WHOLE", "Cancelled", "CheckpointError", "Choice", "ChoiceAnswer", "Conversation", "Course", "Decision",
-    "DecisionRequest", "Engine", "EngineFault", "EngineSettings", "Generation", "GenerationRequest", "InvalidRequest",
-    "Joint", "JointCanvas", "Limits", "NotSupported", "Noul", "NoulAnswer", "Outcomes", "Overloaded", "Piece",
-    "Position", "Problem", "RametError", "Read", "Reads", "RequestError", "RequestTooLong", "Score", "ScoreAnswer",
-    "Segment", "Step", "Stepped", "Timing", "Tree", "UnknownModel", "Usage", "Writer", "__version__",
+    "WHOLE",
+    "Cancelled",
+    "CheckpointError",
+    "Choice",
+    "ChoiceAnswer",
+    "Conversation",
+    "Decision",
+    "DecisionRequest",
+    "Engine",
+    "EngineFault",
+    "EngineSettings",
+    "Generation",
+    "GenerationRequest",
+    "InvalidRequest",
+    "Joint",
+    "JointCanvas",
+    "Limits",
+    "MultiStepRead",
+    "NotSupported",
+    "Noul",
+    "NoulAnswer",
+    "Outcomes",
+    "Overloaded",
+    "Piece",
+    "Position",
+    "Problem",
+    "RametError",
+    "Read",
+    "Reads",
+    "RequestError",
+    "RequestTooLong",
+    "Score",
+    "ScoreAnswer",
+    "Segment",
+    "Step",
+    "Stepped",
+    "Timing",
+    "Tree",
+    "UnknownModel",
+    "Usage",
+    "Writer",
+    "__version__",
 ]  # fmt: skip
 
 

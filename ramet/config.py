@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ramet.config_schema import KEYS, check_keys, check_stored, read_keys
 from ramet.errors import CheckpointError
 from ramet.foreign import Fields, read_json
-from ramet.keys import KEYS, check_keys, check_stored, read_keys
 from ramet.quoting import shown
 from ramet.sizes import Held, check_sizes
 

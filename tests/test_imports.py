@@ -31,7 +31,7 @@ LAYERS = (
     {"media"},
     {"tree"},
     {"config"},
-    {"keys", "sizes"},
+    {"config_schema", "sizes"},
     {"foreign"},
     {"errors"},
     {"turns"},

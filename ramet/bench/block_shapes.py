@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ramet.config import make_config
-from ramet.denoise.masking import Masking
+from ramet.denoise.block_config import BlockConfig
 from ramet.families import FAMILIES
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ def names_of(shape: str) -> tuple[str, ...]:
     return f"model.{embedding}.weight", "lm_head.weight", *experts
 
 
-def masking_of(shape: str, block: int = BLOCK) -> Masking:
+def masking_of(shape: str, block: int = BLOCK) -> BlockConfig:
     """As an engine finds it in a checkpoint of that shape."""
     config = config_of(shape)
     defaults = FAMILIES[config.model_type].blocks
     assert defaults is not None
-    return Masking.of(shape, config, {}, defaults, control={}, eos=(config.eos_token_id,), size=block)
+    return BlockConfig.of(shape, config, {}, defaults, control={}, stop_ids=(config.eos_token_id,), size=block)

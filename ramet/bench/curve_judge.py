@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from ramet.bench.commit_curves import Curve
-from ramet.denoise.live import Chunks
+from ramet.denoise.running import Chunks
 from ramet.engine.replies import Told
 from ramet.tree import BoolArray, IntArray
 

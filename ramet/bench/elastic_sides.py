@@ -61,7 +61,7 @@ class Side:
             settings, cache_bytes=_cache_bytes(model, settings, n_rows), max_round_requests=max(2, batch)
         )
         nobody = cast(Decider, SimpleNamespace(settings=SimpleNamespace(method="replies to random ids")))
-        mute = cast(Conversation, SimpleNamespace(tokenizer=SimpleNamespace(eos=())))
+        mute = cast(Conversation, SimpleNamespace(tokenizer=SimpleNamespace(stop_ids=())))
         with Engine(model.name, model.decoder, nobody, settings, None, mute, masking) as engine:
             engine.measure()
             side = cls(engine, masking, n_prompt, model.config.get_text_config().vocab_size)

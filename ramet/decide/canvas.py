@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ramet.denoise.canvas_config import CanvasConfig
 from ramet.denoise.noise import Noise
-from ramet.denoise.settings import Denoising
 from ramet.errors import CheckpointError
 from ramet.text.chat import Frame
 from ramet.text.tokenizer import Tokenizer
@@ -27,10 +27,10 @@ class Canvas:
 
     end: int
     pad: int
-    denoising: Denoising
+    denoising: CanvasConfig
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, frame: Frame, denoising: Denoising) -> Canvas:
+    def of(cls, tokenizer: Tokenizer, frame: Frame, denoising: CanvasConfig) -> Canvas:
         """Raises CheckpointError where the tokenizer names no padding, or a canvas holds no label."""
         pad = tokenizer.control.get(tokenizer.specials.get("pad_token", ""))
         if pad is None:

@@ -14,17 +14,17 @@ from ramet.decide.answers import Asked
 from ramet.decide.branch import Branch, Slot, grow, grow_canvases
 from ramet.decide.budget import Budget
 from ramet.decide.canvas import NOISE, Canvas
-from ramet.decide.form import Form
 from ramet.decide.joint import Lines, Sheet
 from ramet.decide.letters import Labels
 from ramet.decide.masks import masked
 from ramet.decide.passages import Passages
 from ramet.decide.plan import Bough, Plan, assemble
+from ramet.decide.question_text import QuestionText
 from ramet.decide.recent import Recent
 from ramet.decide.reply import ReplyStart
 from ramet.decide.settings import DecideSettings, Temperatures
 from ramet.decide.steps import Reading
-from ramet.denoise.masking import Masking
+from ramet.denoise.block_config import BlockConfig
 from ramet.errors import CheckpointError, InvalidRequest
 from ramet.request import Choice, DecisionRequest, Method, Noul, Question, as_json
 from ramet.text.chat import Frame
@@ -49,7 +49,7 @@ class Decider:
         frame: Frame,
         settings: DecideSettings,
         canvas: Canvas | None = None,
-        masking: Masking | None = None,
+        masking: BlockConfig | None = None,
     ) -> None:
         """What replies are read from: canvas of a diffusion model, masking of one that fills in blocks of masks."""
         self.settings = settings
@@ -59,7 +59,7 @@ class Decider:
         start = ReplyStart.of(tokenizer, frame)
         self._cue = start.cue(tokenizer, frame)
         self._labels = Labels(tokenizer, start)
-        self._recent: Recent[tuple[bytes, Form | Sheet, str], Branch] = Recent(settings.cached_entries)
+        self._recent: Recent[tuple[bytes, QuestionText | Sheet, str], Branch] = Recent(settings.cached_entries)
         self._passages = Passages(tokenizer, settings.cached_bytes)
         if settings.method == "letters" and not self._labels.complete:
             raise CheckpointError(
@@ -119,7 +119,7 @@ class Decider:
         n_letters = len(state) + request.x_debias * sum(map(_n_letters, request.questions.values()))
         budget.need(n_letters // self._tokenizer.longest, f"{n_letters} characters have ")
 
-    def _check_canvases(self, forms: Sequence[Form], budget: Budget) -> None:
+    def _check_canvases(self, forms: Sequence[QuestionText], budget: Budget) -> None:
         """Raises RequestTooLong where canvases alone are too many: orders times samples may be hundreds a question."""
         if self._canvas is not None:
             n = sum(len(form.prompts) * form.n_samples for form in forms) * len(self._canvas.filled([NOISE]))
@@ -135,7 +135,7 @@ class Decider:
 
     def _form(
         self, question: Question, method: Method, request: DecisionRequest, lines: Lines | None, field: str
-    ) -> Form:
+    ) -> QuestionText:
         if method == "letters":
             form = letters.form(question, self._labels, request.x_debias, field, alone=lines is None)
             if lines is not None:
@@ -157,12 +157,12 @@ class Decider:
     def _prior_weight(self, question: Question, method: Method) -> float:
         return options.prior_weight(question, self.settings.prior) if method == "options" else 0.0
 
-    def _bough(self, state: str, forms: Sequence[Form | Sheet], owner: bytes, budget: Budget) -> Bough:
+    def _bough(self, state: str, forms: Sequence[QuestionText | Sheet], owner: bytes, budget: Budget) -> Bough:
         """Trunk and branches as the model reads them. owner: of what is kept of them."""
         bough = self._prompts(state, forms, owner, budget)
         return bough if self._masking is None else masked(bough, self._masking)
 
-    def _prompts(self, state: str, forms: Sequence[Form | Sheet], owner: bytes, budget: Budget) -> Bough:
+    def _prompts(self, state: str, forms: Sequence[QuestionText | Sheet], owner: bytes, budget: Budget) -> Bough:
         """A trunk that ends behind the state, and each form's branch; joined, their ids are those of whole prompts."""
         text, head = prompt.trunk_text(self._frame, state), np.array(self._frame.head, np.int32)
         if not text or self._tokenizer.splits_before_words or self._tokenizer.splits_before_breaks:
@@ -190,19 +190,19 @@ class Decider:
         stays = bisect_left(range(len(lasting)), True, key=lambda n: not whole.startswith(lasting[: n + 1]))
         return len(self._tokenizer.encode(whole[stays:]))
 
-    def _ready(self, form: Form | Sheet, lead: str, owner: bytes, budget: Budget) -> Branch:
+    def _ready(self, form: QuestionText | Sheet, lead: str, owner: bytes, budget: Budget) -> Branch:
         """The branch of a form that fits behind any trunk with that lead, made once for an owner and kept."""
         branch = self._recent.get((owner, form, lead))
         if branch is None:
             suffixes = [lead + prompt.suffix_text(self._frame, words) for words in form.prompts]
-            for text in (*suffixes, *(form.replies if isinstance(form, Form) else ())):
+            for text in (*suffixes, *(form.replies if isinstance(form, QuestionText) else ())):
                 self._tokenizer.check_length(text, budget.max_tokens)
             branch = self._grown(form, self._tokenizer.encode_each(suffixes))
             self._recent.put((owner, form, lead), branch, form.n_characters + len(lead) + branch.n_entries)
         budget.spend(len(branch.tokens))
         return branch
 
-    def _grown(self, form: Form | Sheet, suffixes: Sequence[Sequence[int]]) -> Branch:
+    def _grown(self, form: QuestionText | Sheet, suffixes: Sequence[Sequence[int]]) -> Branch:
         prompts = [[*ids, *self._frame.tail] for ids in suffixes]
         if isinstance(form, Sheet):
             assert self._lines is not None

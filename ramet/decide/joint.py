@@ -9,8 +9,8 @@ from itertools import accumulate, chain, pairwise
 from ramet.decide import prompt
 from ramet.decide.branch import Branch, Ids, Slot, grow_canvases
 from ramet.decide.canvas import NOISE, Canvas
-from ramet.decide.form import Form
 from ramet.decide.letters import Label, Labels
+from ramet.decide.question_text import QuestionText
 from ramet.errors import CheckpointError, InvalidRequest
 from ramet.request import Joint, JointCanvas
 from ramet.text.tokenizer import Tokenizer
@@ -28,7 +28,7 @@ class Sheet:
     """
 
     first: int
-    forms: tuple[Form, ...]
+    forms: tuple[QuestionText, ...]
 
     @property
     def prompts(self) -> tuple[str, ...]:
@@ -81,12 +81,12 @@ class Lines:
         if widest > canvas.room:
             raise CheckpointError(f"a line has up to {widest} tokens, and a canvas room for {canvas.room}")
 
-    def check(self, form: Form, field: str) -> None:
+    def check(self, form: QuestionText, field: str) -> None:
         """Raises InvalidRequest for a question with labels that no line was verified with."""
         if not self._gaps.keys() >= set(form.labels[0]):
             raise InvalidRequest("a joint read has labels for 26 options, A to Z", field=f"{field}.criteria")
 
-    def sheets(self, forms: Sequence[Form]) -> list[Sheet]:
+    def sheets(self, forms: Sequence[QuestionText]) -> list[Sheet]:
         """The questions on the fewest canvases that hold them, as many on each as on the others, or one less. Raises
         InvalidRequest."""
         n = len(forms)
@@ -107,7 +107,7 @@ class Lines:
             written += line
         return grow_canvases(prompts, self._canvas.filled(written), sheet.forms[0].n_samples, slots)
 
-    def _line(self, number: int, form: Form) -> list[int]:
+    def _line(self, number: int, form: QuestionText) -> list[int]:
         begins = self._begins[self._gaps[form.labels[0][0]]]
         return [*begins[number - 1], NOISE, *self._newline]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ramet.decide import prompt
 from ramet.decide.debias import orders
-from ramet.decide.form import Form
+from ramet.decide.question_text import QuestionText
 from ramet.decide.reply import ReplyStart
 from ramet.errors import InvalidRequest
 from ramet.request import Choice, Noul, Outcomes, Question, Score, Text, as_json
@@ -69,7 +69,7 @@ class Labels:
         return tuple(found.values())
 
 
-def form(question: Question, labels: Labels, n_orders: int, field: str, *, alone: bool = True) -> Form:
+def form(question: Question, labels: Labels, n_orders: int, field: str, *, alone: bool = True) -> QuestionText:
     """A question in words: its options on lines of their own, in each of up to `n_orders` cyclic orders.
 
     A choice's labels go by place; yes and no, and the digits of levels, stay with their meaning. `alone`: whether the
@@ -86,7 +86,7 @@ def form(question: Question, labels: Labels, n_orders: int, field: str, *, alone
         words = prompt.alone(question, asked, lines, letters=letters) if alone else prompt.unnumbered(asked, lines)
         prompts.append(words)
         ids.append(tuple(given[option].id for option in range(len(options))))
-    return Form(tuple(prompts), labels=tuple(ids))
+    return QuestionText(tuple(prompts), labels=tuple(ids))
 
 
 def _options(question: Question) -> list[tuple[str, ...]]:

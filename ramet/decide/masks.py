@@ -13,11 +13,11 @@ import numpy as np
 
 from ramet.decide.branch import Branch
 from ramet.decide.plan import Bough
-from ramet.denoise.masking import Masking
+from ramet.denoise.block_config import BlockConfig
 from ramet.tree import IntArray
 
 
-def masked(bough: Bough, masking: Masking) -> Bough:
+def masked(bough: Bough, masking: BlockConfig) -> Bough:
     """A bough whose prompts are each read at their last row, as one whose prompts are followed by masks."""
     n_trunk = len(bough.trunk) // masking.size * masking.size
     rest = bough.trunk[n_trunk:]
@@ -25,7 +25,7 @@ def masked(bough: Bough, masking: Masking) -> Bough:
     return Bough(bough.trunk[:n_trunk], branches, masking.size)
 
 
-def _masked(branch: Branch, rest: IntArray, masking: Masking) -> Branch:
+def _masked(branch: Branch, rest: IntArray, masking: BlockConfig) -> Branch:
     assert (branch.parents < 0).all()
     assert (branch.read_rows == branch.lengths - 1).all()
     pieces, n_prompts = [], branch.lengths + len(rest)

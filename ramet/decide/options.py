@@ -10,13 +10,13 @@ and wording. Taken off whole it would leave nothing of a question that needs no 
 from __future__ import annotations
 
 from ramet.decide import prompt
-from ramet.decide.form import Form
+from ramet.decide.question_text import QuestionText
 from ramet.decide.settings import PriorWeights, Scored
 from ramet.errors import InvalidRequest
 from ramet.request import Choice, Noul, Outcomes, Question, Score, Text, as_json, is_blank
 
 
-def form(question: Question, scored: Scored, field: str) -> Form:
+def form(question: Question, scored: Scored, field: str) -> QuestionText:
     """A question in words: its instructions, the heading alone where there are none, and each option's text as a reply.
 
     A choice's option is its description, its name or both, as `scored` says, and its name
@@ -37,7 +37,7 @@ def form(question: Question, scored: Scored, field: str) -> Form:
     for name, reply in replies.items():
         if not reply:
             raise InvalidRequest("an empty option cannot be scored as a reply", field=f"{field}.criteria.{name}")
-    return Form((prompt.listing(prompt.instructions(question), said),), replies=tuple(replies.values()))
+    return QuestionText((prompt.listing(prompt.instructions(question), said),), replies=tuple(replies.values()))
 
 
 def prior_weight(question: Question, weights: PriorWeights) -> float:

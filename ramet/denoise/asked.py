@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ramet.denoise.draws import Draws
-from ramet.denoise.live import GOES_ON, LENGTH, STOP, Beginning
+from ramet.denoise.running import GOES_ON, LENGTH, STOP, Beginning
 from ramet.tree import BoolArray, FloatArray, IntArray, Sampling
 
 _NO_ID = -1
@@ -20,7 +20,7 @@ class Asked:
     """Of each place what its reply asks for, in arrays that grow by doubling. Gives out places, those that became free
     last first.
 
-    told, end, n_prompt [P] are positions, as in Beginning; keys [P, 2] those of the noise; end_ids [P, E], -1 behind
+    told, end, n_prompt [P] are positions, as in Beginning; keys [P, 2] those of the noise; stop_ids [P, E], -1 behind
     the last, those that end a reply.
     """
 
@@ -29,7 +29,7 @@ class Asked:
         self.temperatures = np.zeros(0, np.float32)
         self.keys = np.zeros((0, 2), np.uint64)
         self.top_p, self.top_k = np.zeros(0, np.float32), np.zeros(0, np.int32)
-        self.end_ids = np.full((0, 1), _NO_ID, np.int32)  # [P, E]
+        self.stop_ids = np.full((0, 1), _NO_ID, np.int32)  # [P, E]
         self._draws: list[Draws | None] = []
         self._ends: list[frozenset[int]] = []
         self._free: list[int] = []
@@ -47,10 +47,10 @@ class Asked:
         draws = self._draws[place] = beginning.draws
         self.temperatures[place], self.top_p[place], self.top_k[place] = draws.temperature, draws.top_p, draws.top_k
         self.keys[place] = draws.noise.words
-        self._ends[place] = beginning.ends
-        self._widen(len(beginning.ends))
-        self.end_ids[place] = _NO_ID
-        self.end_ids[place, : len(beginning.ends)] = sorted(beginning.ends)
+        self._ends[place] = beginning.stop_ids
+        self._widen(len(beginning.stop_ids))
+        self.stop_ids[place] = _NO_ID
+        self.stop_ids[place, : len(beginning.stop_ids)] = sorted(beginning.stop_ids)
         return place
 
     def drop(self, place: int) -> None:
@@ -68,7 +68,7 @@ class Asked:
 
     def is_end(self, places: IntArray, tokens: IntArray) -> BoolArray:
         """[N] whether a token is one that ends the reply of its place."""
-        found: BoolArray = (self.end_ids[places] == tokens[:, None]).any(1)
+        found: BoolArray = (self.stop_ids[places] == tokens[:, None]).any(1)
         return found
 
     def finish(self, places: IntArray, last: IntArray) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
@@ -83,16 +83,16 @@ class Asked:
     def _grow(self) -> None:
         n = len(self)
         more = max(n, 8)
-        for name in ("told", "end", "n_prompt", "temperatures", "keys", "top_p", "top_k", "end_ids"):
+        for name in ("told", "end", "n_prompt", "temperatures", "keys", "top_p", "top_k", "stop_ids"):
             setattr(self, name, grown(getattr(self, name), more))
         self._draws += [None] * more
         self._ends += [frozenset()] * more
         self._free += range(n + more - 1, n - 1, -1)
 
     def _widen(self, n_ids: int) -> None:
-        n, width = self.end_ids.shape
+        n, width = self.stop_ids.shape
         if n_ids > width:
-            self.end_ids = np.concatenate((self.end_ids, np.full((n, n_ids - width), _NO_ID, np.int32)), 1)
+            self.stop_ids = np.concatenate((self.stop_ids, np.full((n, n_ids - width), _NO_ID, np.int32)), 1)
 
 
 def grown(array: npt.NDArray[_T], more: int) -> npt.NDArray[_T]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import SupportsIndex
 
-from ramet.denoise.settings import Denoising
+from ramet.denoise.canvas_config import CanvasConfig
 from ramet.errors import InvalidRequest
 from ramet.generation import OF_MASKS, GenerationRequest
 from ramet.quoting import shown
 from ramet.request import MAX_SEED, MIN_SEED
 
 
-def check(request: GenerationRequest, settings: Denoising) -> None:
+def check(request: GenerationRequest, settings: CanvasConfig) -> None:
     """Raises InvalidRequest, which names the field."""
     check_ids("prompt", request.prompt, settings.vocab_size)
     check_ids("logprob_ids", request.logprob_ids, settings.vocab_size)
@@ -41,17 +41,17 @@ def check_ids(field: str, ids: Sequence[int], vocab_size: int) -> None:
         raise InvalidRequest(f"ids run from 0 to {vocab_size - 1}; {unknown} is none", field=field)
 
 
-def width(request: GenerationRequest, settings: Denoising) -> int:
+def width(request: GenerationRequest, settings: CanvasConfig) -> int:
     """Rows of a canvas of the request."""
     return settings.canvas_length if request.canvas_length is None else request.canvas_length
 
 
-def n_steps(request: GenerationRequest, settings: Denoising) -> int:
+def n_steps(request: GenerationRequest, settings: CanvasConfig) -> int:
     """What a canvas of the request takes at most."""
     return settings.max_steps if request.max_steps is None else min(request.max_steps, settings.max_steps)
 
 
-def _check_canvas(request: GenerationRequest, settings: Denoising) -> None:
+def _check_canvas(request: GenerationRequest, settings: CanvasConfig) -> None:
     w, seed = width(request, settings), request.seed_canvas
     if w > settings.canvas_length:
         raise InvalidRequest(f"a canvas has {settings.canvas_length} tokens at most, not {w}", field="canvas_length")

@@ -7,11 +7,11 @@ from itertools import count
 
 import numpy as np
 
+from ramet.denoise.canvas_config import CanvasConfig
 from ramet.denoise.check import check, n_steps, width
 from ramet.denoise.draft import Draft
 from ramet.denoise.noise import Noise
 from ramet.denoise.readout import Readout
-from ramet.denoise.settings import Denoising
 from ramet.generation import Finish, GenerationRequest, Piece
 from ramet.tree import WHOLE, IntArray, Limits, Reads, Segment, Tree
 
@@ -24,7 +24,7 @@ class Writing:
     it is. Raises InvalidRequest before anything is run.
     """
 
-    def __init__(self, request: GenerationRequest, settings: Denoising, on_piece: Callable[[Piece], None]) -> None:
+    def __init__(self, request: GenerationRequest, settings: CanvasConfig, on_piece: Callable[[Piece], None]) -> None:
         check(request, settings)
         self._request, self._settings, self._on_piece = request, settings, on_piece
         self._width, self._n_steps = width(request, settings), n_steps(request, settings)
@@ -78,13 +78,13 @@ class Writing:
         """How many positions of a finished canvas are emitted: up to the first that ends the reply, itself included."""
         n = min(self._n_left, len(best))
         if not (self._request.ignore_eos or self._request.read_only):
-            ends = np.flatnonzero(np.isin(best[:n], list(self._settings.eos)))
+            ends = np.flatnonzero(np.isin(best[:n], list(self._settings.stop_ids)))
             if len(ends):
                 return int(ends[0]) + 1, "stop"
         return n, "length" if n == self._n_left else None
 
 
-def _n_tokens(request: GenerationRequest, settings: Denoising) -> int:
+def _n_tokens(request: GenerationRequest, settings: CanvasConfig) -> int:
     """What is emitted at most."""
     if not request.read_only:
         return settings.max_new_tokens if request.max_tokens is None else request.max_tokens

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ramet.denoise.canvas_config import CanvasConfig
 from ramet.denoise.noise import Noise
 from ramet.denoise.sampler import accepted, settled, temperature
-from ramet.denoise.settings import Denoising
 from ramet.tree import IntArray, Step, Stepped
 
 
@@ -24,7 +24,7 @@ class Draft:
 
     def __init__(
         self,
-        settings: Denoising,
+        settings: CanvasConfig,
         noise: Noise,
         number: int,
         *,

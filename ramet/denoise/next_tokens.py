@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ramet.denoise.asked import Asked, grown
-from ramet.denoise.live import Beginning, Chunks, Taken, logprobs_of
 from ramet.denoise.noise import uniforms
-from ramet.denoise.unmask import Unmasking
-from ramet.denoise.unmaskings import Unmaskings
+from ramet.denoise.running import Beginning, Chunks, Taken, logprobs_of
+from ramet.denoise.unmask_policies import UnmaskPolicies
+from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.tree import FloatArray, IntArray
 
 _RUN = 64  # positions whose numbers are drawn at once
@@ -21,14 +21,14 @@ class NextTokens:
     least, largest, exact = 1, 1, True
 
     def __init__(self) -> None:
-        self._asked, self._unmaskings = Asked(), Unmaskings()
+        self._asked, self._unmaskings = Asked(), UnmaskPolicies()
         self._tokens, self._group = np.zeros((2, 0), np.int32)
         self._logprobs = np.zeros(0, np.float32)
         self._uniforms = np.zeros((0, _RUN), np.float32)  # of positions that begin at a multiple of _RUN
         self._runs = np.zeros(0, np.int32)  # which multiple; -1: none
 
     @property
-    def groups(self) -> list[Unmasking]:
+    def groups(self) -> list[UnmaskPolicy]:
         return self._unmaskings.groups
 
     def add(self, beginning: Beginning) -> int:
@@ -58,7 +58,7 @@ class NextTokens:
             n_prompt=int(asked.n_prompt[place]),
             told=told,
             end=int(asked.end[place]),
-            ends=asked.ends(place),
+            stop_ids=asked.ends(place),
             unmasking=self.groups[self._group[place]],
             draws=asked.draws(place),
             logprobs=self._logprobs[place : place + 1].copy(),

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ramet.denoise.settings import Denoising
+from ramet.denoise.canvas_config import CanvasConfig
 from ramet.tree import BoolArray, FloatArray, IntArray
 
 
-def temperature(settings: Denoising, step: int) -> float:
+def temperature(settings: CanvasConfig, step: int) -> float:
     """Of a canvas' step, from 0: from t_max down to one step above t_min. `max_steps` are those of the settings, also
     for a canvas that takes fewer: it goes the first part of the same way. In float32, as the logits that it divides."""
     left = np.float32(settings.max_steps - step) / np.float32(settings.max_steps)
@@ -29,7 +29,7 @@ def accepted(entropy: FloatArray, bound: float) -> BoolArray:
     return kept
 
 
-def settled(best: IntArray, before: Sequence[IntArray], entropy: FloatArray, settings: Denoising) -> bool:
+def settled(best: IntArray, before: Sequence[IntArray], entropy: FloatArray, settings: CanvasConfig) -> bool:
     """Whether a canvas is finished: its likeliest ids [N] are those of all the steps before that count, and it is
     sure of them. `before` are the last `stability_threshold`, fewer where there were not as many."""
     stable = len(before) == settings.stability_threshold and all(np.array_equal(best, each) for each in before)

@@ -1,4 +1,4 @@
-"""CompiledBlocks: LiveBlocks whose steps are made and taken by compiled code, all replies of a step in one call."""
+"""CompiledBlocks: RunningBlocks whose steps are made and taken by compiled code, all replies of a step in one call."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from functools import partial
 import numpy as np
 
 from ramet.denoise.commits import Passed
-from ramet.denoise.live import Beginning, Chunks, Mode, Taken, logprobs_of
-from ramet.denoise.live_blocks import LiveBlocks, by_unmasking
-from ramet.denoise.unmask import Unmasking
+from ramet.denoise.running import Beginning, Chunks, Mode, Taken, logprobs_of
+from ramet.denoise.running_blocks import RunningBlocks, by_unmasking
+from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.ops.native.arrays import address, addresses, cut
 from ramet.ops.native.loader import Library, library
 from ramet.tree import BoolArray, FloatArray, IntArray, Sampling
 
 
-def live_blocks(block: int, mask: int, mode: Mode = "chunk", ahead: bool = False) -> LiveBlocks:
+def live_blocks(block: int, mask: int, mode: Mode = "chunk", ahead: bool = False) -> RunningBlocks:
     """By compiled code where there is any."""
     found = library()
-    return LiveBlocks(block, mask, mode, ahead) if found is None else CompiledBlocks(found, block, mask, mode, ahead)
+    return RunningBlocks(block, mask, mode, ahead) if found is None else CompiledBlocks(found, block, mask, mode, ahead)
 
 
-class CompiledBlocks(LiveBlocks):
-    """As LiveBlocks, to the bit, in a small part of its time."""
+class CompiledBlocks(RunningBlocks):
+    """As RunningBlocks, to the bit, in a small part of its time."""
 
     def __init__(self, found: Library, block: int, mask: int, mode: Mode = "chunk", ahead: bool = False) -> None:
         super().__init__(block, mask, mode, ahead)
@@ -37,10 +37,10 @@ class CompiledBlocks(LiveBlocks):
         arrays = (
             self._live, self._tokens, self._logprobs, self._start, self._until, self._n_open, self._steps,
             self._streaks, self._group, asked.told, asked.end, asked.n_prompt, asked.temperatures, asked.keys,
-            asked.top_p, asked.top_k, asked.end_ids, self._unmaskings.thresholds,
+            asked.top_p, asked.top_k, asked.stop_ids, self._unmaskings.thresholds,
         )  # fmt: skip
         assert all(each.flags.c_contiguous for each in arrays)
-        numbers = (asked.end_ids.shape[1], self._block, self._mask, self._mode == "block", self._ahead)
+        numbers = (asked.stop_ids.shape[1], self._block, self._mask, self._mode == "block", self._ahead)
         self._state = np.array([*addresses(*arrays), *numbers], np.int64)
         return place
 
@@ -106,8 +106,8 @@ class CompiledBlocks(LiveBlocks):
 
 
 def _shown(
-    sizes: IntArray, streaks: IntArray, passed: BoolArray, groups: IntArray, unmaskings: Sequence[Unmasking]
-) -> dict[Unmasking, Passed]:
+    sizes: IntArray, streaks: IntArray, passed: BoolArray, groups: IntArray, unmaskings: Sequence[UnmaskPolicy]
+) -> dict[UnmaskPolicy, Passed]:
     """sizes, streaks, groups [N]: of each reply, some of which show nothing."""
     some, n = np.flatnonzero(sizes), sizes.astype(np.int64)
     return by_unmasking(Passed(passed[: n.sum()], n[some], streaks[some]), groups[some], unmaskings)

@@ -23,12 +23,11 @@ from ramet.decide.budget import Budget
 from ramet.decide.canvas import Canvas, thoughtless
 from ramet.decide.decider import Decider, Plan
 from ramet.decide.settings import settings_for
+from ramet.denoise.block_config import BlockConfig
+from ramet.denoise.canvas_config import CanvasConfig
 from ramet.denoise.elastic import AUTO, Auto, Repeating, Tiers, fixed_size
 from ramet.denoise.latency import Drift, Latency
-from ramet.denoise.masking import Masking
-from ramet.denoise.settings import Denoising
 from ramet.engine.cache import Cache
-from ramet.engine.course import Course
 from ramet.engine.finite import NotFinite
 from ramet.engine.latency import describe, latency, setup_of
 from ramet.engine.load import (
@@ -45,12 +44,13 @@ from ramet.engine.load import (
     shape_of,
     with_blocks,
 )
-from ramet.engine.mail import Mail
+from ramet.engine.multi_step_read import MultiStepRead
+from ramet.engine.outbox import PieceOutbox
 from ramet.engine.patience import Patience
 from ramet.engine.rehearsal import Rehearsal
 from ramet.engine.replies import Replies
 from ramet.engine.reply import Reply
-from ramet.engine.runner import Flight, Landed
+from ramet.engine.runner import InFlight, RoundResult
 from ramet.engine.scheduler import Batch, Job, Scheduler
 from ramet.engine.settings import EngineSettings
 from ramet.engine.writer import CanvasWriter, ReplyWriter, Sampled, Writer
@@ -93,9 +93,9 @@ class Engine:
         model: Decoder,
         decider: Decider,
         settings: EngineSettings,
-        denoising: Denoising | None = None,
+        denoising: CanvasConfig | None = None,
         conversation: Conversation | None = None,
-        masking: Masking | None = None,
+        masking: BlockConfig | None = None,
         sampled: Sampled | None = None,
     ) -> None:
         """denoising: of a model with canvases; masking: of one that fills in blocks of masks. conversation: None where
@@ -111,7 +111,7 @@ class Engine:
         self._runner = runner_for(model, self._cache.store, settings)
         self._max_length = settings.max_model_len or self.shape.max_positions
         self.replies: Replies | None = None
-        self._mail = Mail()
+        self._mail = PieceOutbox()
         self._writer: Writer | None = None
         self.latency: Latency | None = None  # how long rounds take, where chunks are chosen by it
         self._drift: Drift | None = None
@@ -123,7 +123,8 @@ class Engine:
             self.replies = replies_for(self._cache, settings, masking)
             self._writer = ReplyWriter(
                 conversation, self._longest_reply(), masking=masking, vocab_size=self.shape.vocab_size,
-                eos=masking.eos if masking else frozenset(conversation.tokenizer.eos), sampled=self._sampled,
+                stop_ids=masking.stop_ids if masking else frozenset(conversation.tokenizer.stop_ids),
+                sampled=self._sampled,
                 settings=settings, begin=self._begin_reply, mail=self._mail,
             )  # fmt: skip
             if masking is not None and settings.mode == "chunk":
@@ -265,13 +266,13 @@ class Engine:
         """As `submit`, for tasks; cancelling the awaiting task cancels the work."""
         return await asyncio.wrap_future(self.submit(tree, n_keep=n_keep, mark=mark, salt=salt))
 
-    def follow(self, course: Course, *, salt: str = "") -> Future[int]:
+    def follow(self, course: MultiStepRead, *, salt: str = "") -> Future[int]:
         """Run trees one after the other, each when the one before it is complete; the future, which may be cancelled,
         gives how many tokens of the first were not computed again. Errors as of `submit`; a later tree that does not
         pass its checks ends the course with the error."""
         return self._follow(course, salt).future
 
-    def _follow(self, course: Course, salt: str) -> Job:
+    def _follow(self, course: MultiStepRead, salt: str) -> Job:
         tree = course.tree()
         return self._enqueue(tree, int(tree.lengths[0]), int(tree.lengths[0]), salt, course)
 
@@ -301,7 +302,7 @@ class Engine:
             self._inbox.put(measured)
         measured.result()
 
-    def _choose_sizes(self, masking: Masking) -> None:
+    def _choose_sizes(self, masking: BlockConfig) -> None:
         """Chunks of replies without a size of their own. One that is always alone takes whole blocks."""
         assert self.replies is not None
         told, tiers = self.settings.chunk_size, self.settings.chunk_tiers
@@ -406,7 +407,7 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _enqueue(self, tree: Tree, n_keep: int, mark: int, salt: str, course: Course | None = None) -> Job:
+    def _enqueue(self, tree: Tree, n_keep: int, mark: int, salt: str, course: MultiStepRead | None = None) -> Job:
         """Check a tree before any work, and those that may follow it, and hand it to the engine's thread."""
         self._check(tree)
         if course is not None:
@@ -479,7 +480,7 @@ class Engine:
     def _loop(self) -> None:
         """Rounds, until closed: admit, pack, run, read, commit. While one runs the next is packed and sent, where the
         device allows for it."""
-        flights: deque[Flight] = deque()
+        flights: deque[InFlight] = deque()
         try:
             while not self._closed or flights:
                 batch = self._next(idle=not flights)
@@ -514,13 +515,13 @@ class Engine:
                 job.future.set_running_or_notify_cancel()
         return self._scheduler.next()
 
-    def _launch(self, batch: Batch, flights: deque[Flight]) -> None:
+    def _launch(self, batch: Batch, flights: deque[InFlight]) -> None:
         try:
             flights.append(self._runner.launch(batch))
         except Exception as error:  # whatever a pass raises must neither end the thread nor fail a neighbour
             self._recover(batch, error)
 
-    def _land(self, flight: Flight) -> None:
+    def _land(self, flight: InFlight) -> None:
         try:
             landed = flight.wait()
         except Exception as error:  # a device reports late
@@ -554,7 +555,7 @@ class Engine:
         except Exception as error:
             _settle(job, EngineFault(f"a request cannot be taken in: {type(error).__name__}: {error}"))
 
-    def _commit(self, batch: Batch, landed: Landed, took: float) -> None:
+    def _commit(self, batch: Batch, landed: RoundResult, took: float) -> None:
         for job in batch.jobs:
             job.started_at = job.started_at or time.perf_counter() - landed.seconds
             job.pass_s += landed.seconds
@@ -599,7 +600,7 @@ class Engine:
     def _fell_back(self, job: Job) -> bool:
         return job.is_split and self.settings.single_pass_reads
 
-    def _proceed(self, job: Job, course: Course) -> None:
+    def _proceed(self, job: Job, course: MultiStepRead) -> None:
         """The next tree of a course; what is wrong with it is told to its caller alone."""
         if job.n_resumed is None:
             job.n_resumed = job.n_cached

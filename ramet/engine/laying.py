@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ramet.cache.tables import Tables
-from ramet.denoise.live import Chunks
+from ramet.denoise.running import Chunks
 from ramet.ops.native.arrays import address, addresses, cut
 from ramet.ops.native.loader import Library, library
 from ramet.round import COUNTS, Units

@@ -12,11 +12,11 @@ import torch
 
 from ramet.cache.store import Store
 from ramet.config import rope_frequencies
+from ramet.denoise.block_config import BlockConfig
+from ramet.denoise.canvas_config import CanvasConfig
 from ramet.denoise.elastic import AUTO, BLOCK, Fixed, Tiers
-from ramet.denoise.live import Live
-from ramet.denoise.masking import Masking
 from ramet.denoise.next_tokens import NextTokens
-from ramet.denoise.settings import Denoising
+from ramet.denoise.running import RunningReplies
 from ramet.engine.allocator import keep_freed
 from ramet.engine.cache import Cache
 from ramet.engine.compiled_blocks import live_blocks
@@ -85,10 +85,10 @@ def shape_of(checkpoint: Checkpoint) -> Shape:
     return FAMILIES[checkpoint.model_type].read(checkpoint.config)
 
 
-def denoising_of(checkpoint: Checkpoint, settings: EngineSettings) -> Denoising:
+def denoising_of(checkpoint: Checkpoint, settings: EngineSettings) -> CanvasConfig:
     """How a diffusion model writes: as its checkpoint says, within the settings. Raises CheckpointError,
     InvalidRequest."""
-    own = Denoising.of(checkpoint.config, checkpoint.generation)
+    own = CanvasConfig.of(checkpoint.config, checkpoint.generation)
     length, n_steps = settings.canvas_length or own.canvas_length, settings.max_denoising_steps or own.max_steps
     if length > own.canvas_length:
         raise InvalidRequest(f"the model's canvases have {own.canvas_length} rows, not {length}", field="canvas_length")
@@ -123,19 +123,21 @@ def with_blocks(settings: EngineSettings, block: int) -> EngineSettings:
     return replace(settings, block_size=block, chunk_size=size)
 
 
-def masking_of(checkpoint: Checkpoint, settings: EngineSettings) -> Masking | None:
+def masking_of(checkpoint: Checkpoint, settings: EngineSettings) -> BlockConfig | None:
     """The blocks of a model that fills in masks; None of another. Raises CheckpointError, InvalidRequest."""
     defaults = FAMILIES[checkpoint.model_type].blocks
     if defaults is None:
         return None
     tokenizer = checkpoint.tokenizer()
-    return Masking.of(
+    return BlockConfig.of(
         checkpoint.name, checkpoint.config, checkpoint.generation, defaults, control=tokenizer.control,
-        eos=tokenizer.eos, size=settings.block_size, paths=checkpoint.paths,
+        stop_ids=tokenizer.stop_ids, size=settings.block_size, paths=checkpoint.paths,
     )  # fmt: skip
 
 
-def check_limits(shape: Shape, denoising: Denoising | None, masking: Masking | None, settings: EngineSettings) -> None:
+def check_limits(
+    shape: Shape, denoising: CanvasConfig | None, masking: BlockConfig | None, settings: EngineSettings
+) -> None:
     """Raise InvalidRequest for limits that the model cannot have."""
     length, most = settings.max_model_len, settings.max_round_tokens
     assert most
@@ -218,13 +220,13 @@ def _unfit(own: AttentionShape | DeltaShape) -> str | None:
     return None
 
 
-def replies_for(cache: Cache, settings: EngineSettings, masking: Masking | None) -> Replies:
+def replies_for(cache: Cache, settings: EngineSettings, masking: BlockConfig | None) -> Replies:
     """What goes on with replies: of a model that fills in masks by blocks, of another token by token."""
     assert settings.max_round_tokens
     half, grain = settings.max_round_tokens // 2, cache.grain
     min_chunk = min(MIN_CHUNK, -(-settings.max_round_tokens // 4))
     if masking is None:
-        live: Live = NextTokens()
+        live: RunningReplies = NextTokens()
         most, block, mask = half, 1, -1
     else:
         live = live_blocks(masking.size, masking.mask, mode=settings.mode, ahead=settings.ahead)
@@ -241,7 +243,7 @@ def asked_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
     return FAMILIES[checkpoint.model_type].asked
 
 
-def sampled_of(checkpoint: Checkpoint, masking: Masking | None) -> Sampled:
+def sampled_of(checkpoint: Checkpoint, masking: BlockConfig | None) -> Sampled:
     """How ids are drawn unless a request says it: as generation_config.json says. Where that leaves the temperature
     open, masks take the likeliest id, as those who publish such models measure them. Warns of what does not hold.
     Raises CheckpointError."""

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from ramet.cache.pages import Pages, Path
-from ramet.denoise.live import Chunks
+from ramet.denoise.running import Chunks
 from ramet.engine.laying import laid_out
 from ramet.engine.replies import Step
 from ramet.engine.runner import Runner

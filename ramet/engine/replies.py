@@ -16,8 +16,8 @@ from ramet.cache.tables import Tables
 from ramet.denoise.asked import grown
 from ramet.denoise.commits import Commits
 from ramet.denoise.elastic import ChunkSizes, Demand, Fixed
-from ramet.denoise.live import GOES_ON, Chunks, Live, Taken
-from ramet.denoise.unmask import Unmasking
+from ramet.denoise.running import GOES_ON, Chunks, RunningReplies, Taken
+from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.engine.laying import lay
 from ramet.engine.reply import Reply
 from ramet.round import Unit, Units
@@ -59,7 +59,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class News:
+class StepResult:
     """What a step made known, and those of its replies, by number, that it is still to be told to."""
 
     step: Step
@@ -110,8 +110,8 @@ class Replies:
     """
 
     def __init__(
-        self, live: Live, sizes: ChunkSizes, pages: Pages, *, block: int, mask: int, grain: int = 1, min_chunk: int = 1,
-        max_live: int = sys.maxsize, n_other_states: int = 0, keeps: bool = True,
+        self, live: RunningReplies, sizes: ChunkSizes, pages: Pages, *, block: int, mask: int, grain: int = 1,
+        min_chunk: int = 1, max_live: int = sys.maxsize, n_other_states: int = 0, keeps: bool = True,
     ) -> None:  # fmt: skip
         self.live, self.sizes, self.mask, self.max_live = live, sizes, mask, max_live
         self.judge: Callable[[Chunks, Told], Told] = lambda _, drawn: drawn  # what a simulation replaces
@@ -126,14 +126,14 @@ class Replies:
         self.promised: Sequence[tuple[float, int]] = ()  # (when who gets them came, pages): told before each round
         self._begun: list[Reply] = []  # whose prompts are on their way into pages
         self._lives: dict[int, Reply] = {}  # by place, in the order in which they came
-        self._commits: dict[Unmasking, Commits] = {}  # least recently used first
+        self._commits: dict[UnmaskPolicy, Commits] = {}  # least recently used first
         self._spare = np.full(0, -1, np.int32)  # [P] slots for the next recurrent state of a live reply
         self._states = np.full(0, -1, np.int32)  # [P] slots of their present ones
         self._crowded = False  # pages ran out, and none has ended since
         self._starved = False  # no page, or slot, was left for a prompt
         self._turn = 0  # which live reply is the first of a step that has no room for all
         self._own_sizes = np.zeros(0, np.int32)  # [P] of chunks that a live reply asks for; 0: the engine's
-        self._news: News | None = None
+        self._news: StepResult | None = None
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._begun) + len(self._lives)
@@ -248,7 +248,7 @@ class Replies:
         if len(step.replies) == 1:
             step.replies[0].alone = False
         goes_on = taken.finish == GOES_ON
-        news, ended = News(step, taken, np.flatnonzero(goes_on).tolist()), np.flatnonzero(~goes_on).tolist()
+        news, ended = StepResult(step, taken, np.flatnonzero(goes_on).tolist()), np.flatnonzero(~goes_on).tolist()
         if ended:
             news.tell(ended)
         for i in ended:
@@ -474,7 +474,7 @@ class Replies:
             demands.append(Demand(uncached[own], found.rates() if found.is_warm else None, keys))
         return self.sizes.choose(demands, n_other)
 
-    def _estimator(self, unmasking: Unmasking) -> Commits:
+    def _estimator(self, unmasking: UnmaskPolicy) -> Commits:
         """Of those whose thresholds differ by less than a thousandth there is one; of the last used _ESTIMATORS."""
         alike = _alike(unmasking)
         found = self._commits.pop(alike) if alike in self._commits else Commits(max(2, self._block))
@@ -524,6 +524,6 @@ class Replies:
 
 
 @lru_cache(_ESTIMATORS)
-def _alike(unmasking: Unmasking) -> Unmasking:
+def _alike(unmasking: UnmaskPolicy) -> UnmaskPolicy:
     """Whose commits are taken for its own."""
     return replace(unmasking, threshold=round(unmasking.threshold, 3))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ramet.cache.pages import Path
-from ramet.denoise.live import FINISHES, Beginning
+from ramet.denoise.running import FINISHES, Beginning
 from ramet.errors import EngineFault
 from ramet.generation import Finish, Piece, Position
 from ramet.tree import IntArray

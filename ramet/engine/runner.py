@@ -29,7 +29,7 @@ ROW_MULTIPLE = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Landed:
+class RoundResult:
     """What a round returned: the reads of each unit of the batch, what was drawn for its live replies, and the seconds
     that the device took."""
 
@@ -39,7 +39,7 @@ class Landed:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Flight:
+class InFlight:
     """A round under way: logits [C] and logsumexp [R] on the host, complete once `seconds` returns, which waits for it
     and says how long the device took; what each unit's steps drew, and its live replies. `recorded`: whether it replays
     a recorded pass."""
@@ -53,13 +53,13 @@ class Flight:
     seconds: Callable[[], float]
     recorded: bool = False
 
-    def wait(self) -> Landed:
+    def wait(self) -> RoundResult:
         """Until it is complete. Raises NotFinite where it has numbers that are none."""
         seconds, n_units = self.seconds(), len(self.batch.units)
         results = self.packed.results(self.logits, self.logsumexp, n_units) if n_units else []
         reads = [replace(each, stepped=tuple(map(_stepped, d))) for each, d in zip(results, self.drawn, strict=True)]
         check(self.packed, reads, self.logsumexp, self.sampled)
-        return Landed(reads, None if self.sampled is None else _told(self.sampled), seconds)
+        return RoundResult(reads, None if self.sampled is None else _told(self.sampled), seconds)
 
 
 class Runner:
@@ -84,7 +84,7 @@ class Runner:
             return False
         return True
 
-    def launch(self, batch: Batch) -> Flight:
+    def launch(self, batch: Batch) -> InFlight:
         """Start a pass over a batch's units. Where that fails nothing is under way any more: rounds to come write to
         the buffers that what was sent is read from."""
         if self.depth == 1:
@@ -95,7 +95,7 @@ class Runner:
             torch.cuda.synchronize(self.model.device)
             raise
 
-    def _there(self, batch: Batch) -> Flight:
+    def _there(self, batch: Batch) -> InFlight:
         packed = pack(_units(batch))
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         began.record()
@@ -107,9 +107,9 @@ class Runner:
         drawn, sampled = self._draw(batch.units, packed, hidden), self._sample(batch, packed, hidden)
         ended.record()
         seconds = partial(_between, began, ended)
-        return Flight(batch, packed, logits, logsumexp, drawn, sampled, seconds, recorded is not None)
+        return InFlight(batch, packed, logits, logsumexp, drawn, sampled, seconds, recorded is not None)
 
-    def _here(self, batch: Batch) -> Flight:
+    def _here(self, batch: Batch) -> InFlight:
         began = time.perf_counter()
         self._copy_pages(batch)
         packed = pack(_units(batch), ROW_MULTIPLE)
@@ -117,7 +117,7 @@ class Runner:
         logits, logsumexp = self._read(batch, hidden, stream)
         drawn, sampled = self._draw(batch.units, packed, hidden), self._sample(batch, packed, hidden)
         seconds = time.perf_counter() - began
-        return Flight(batch, packed, logits, logsumexp, drawn, sampled, lambda: seconds)
+        return InFlight(batch, packed, logits, logsumexp, drawn, sampled, lambda: seconds)
 
     def _copy_pages(self, batch: Batch) -> None:
         for source, target in batch.copies:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ramet.cache.pages import Pages, Path, n_common
-from ramet.engine.course import Course
+from ramet.engine.multi_step_read import MultiStepRead
 from ramet.engine.replies import Part, Replies
 from ramet.engine.reply import Reply
 from ramet.round import Unit
@@ -57,7 +57,7 @@ class Job:
     n_keep: int = 0
     marks: tuple[int, ...] = ()
     salt: str = ""
-    course: Course | None = None
+    course: MultiStepRead | None = None
     two_steps: bool = False
     alone: bool = False
     n_cached: int = 0  # rows of this tree that were found in pages

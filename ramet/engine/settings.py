@@ -11,8 +11,8 @@ from typing import get_args
 import torch
 
 from ramet.denoise.elastic import AUTO, BLOCK, MIN_SIZE, Tiers
-from ramet.denoise.live import Mode
-from ramet.denoise.unmask import Strategy, check_used
+from ramet.denoise.running import Mode
+from ramet.denoise.unmask_policy import Strategy, check_used
 from ramet.errors import InvalidRequest
 from ramet.machine import allowance
 from ramet.ops import check_card

@@ -11,17 +11,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ramet.denoise.block_config import BlockConfig
+from ramet.denoise.canvas_config import CanvasConfig
 from ramet.denoise.check import check, check_ids, width
 from ramet.denoise.course import Writing
 from ramet.denoise.draws import Draws
 from ramet.denoise.elastic import AUTO, MIN_SIZE, fixed_size
-from ramet.denoise.live import Beginning
-from ramet.denoise.masking import Masking
 from ramet.denoise.noise import Noise
-from ramet.denoise.settings import Denoising
-from ramet.denoise.unmask import USED_BY, Unmasking, check_used
-from ramet.engine.course import Course
-from ramet.engine.mail import Inbox, Mail
+from ramet.denoise.running import Beginning
+from ramet.denoise.unmask_policy import USED_BY, UnmaskPolicy, check_used
+from ramet.engine.multi_step_read import MultiStepRead
+from ramet.engine.outbox import Inbox, PieceOutbox
 from ramet.engine.reply import Reply, positions
 from ramet.engine.scheduler import Job
 from ramet.engine.settings import EngineSettings
@@ -33,7 +33,7 @@ from ramet.text.conversation import Conversation
 class Follow(Protocol):
     """See `Engine.follow`."""
 
-    def __call__(self, course: Course, salt: str) -> Job: ...
+    def __call__(self, course: MultiStepRead, salt: str) -> Job: ...
 
 
 OnPiece = Callable[[Piece], None]
@@ -126,7 +126,7 @@ class Writer(ABC):
 class CanvasWriter(Writer):
     """Of a model that denoises canvases: a reply is a course."""
 
-    def __init__(self, denoising: Denoising, conversation: Conversation, max_length: int, follow: Follow) -> None:
+    def __init__(self, denoising: CanvasConfig, conversation: Conversation, max_length: int, follow: Follow) -> None:
         super().__init__(conversation, max_length)
         self.denoising, self._follow = denoising, follow
 
@@ -180,18 +180,18 @@ class Sampled:
 class ReplyWriter(Writer):
     """Of a model that fills in masks, or writes token by token: a reply goes on beside all others.
 
-    masking: of the former; eos: ids that end a reply; sampled: how the model draws unless told. `begin` hands a reply
-    to the engine, which sends the `mail` when it has told of a round.
+    masking: of the former; stop_ids: ids that end a reply; sampled: how the model draws unless told. `begin` hands a
+    reply to the engine, which sends the `mail` when it has told of a round.
     """
 
     def __init__(
-        self, conversation: Conversation, max_length: int, *, masking: Masking | None, eos: frozenset[int],
-        vocab_size: int, sampled: Sampled, settings: EngineSettings, begin: Callable[[Reply], None], mail: Mail,
+        self, conversation: Conversation, max_length: int, *, masking: BlockConfig | None, stop_ids: frozenset[int],
+        vocab_size: int, sampled: Sampled, settings: EngineSettings, begin: Callable[[Reply], None], mail: PieceOutbox,
     ) -> None:  # fmt: skip
         size = 1 if masking is None else masking.size
         super().__init__(conversation, max_length // size * size)
         self._unit = "" if masking is None else f" in whole blocks of {size} rows"
-        self._masking, self._eos, self._vocab_size, self._sampled = masking, eos, vocab_size, sampled
+        self._masking, self._stop_ids, self._vocab_size, self._sampled = masking, stop_ids, vocab_size, sampled
         self._settings, self._begin, self._mail = settings, begin, mail
 
     @property
@@ -222,7 +222,7 @@ class ReplyWriter(Writer):
         start = n_prompt // self._masking.size * self._masking.size if self._masking else n_prompt - 1
         beginning = Beginning(
             start=start, tokens=prompt[start:], known=np.ones(n_prompt - start, np.bool_), n_prompt=n_prompt,
-            told=n_prompt, end=n_prompt + n_tokens, ends=frozenset() if request.ignore_eos else self._eos,
+            told=n_prompt, end=n_prompt + n_tokens, stop_ids=frozenset() if request.ignore_eos else self._stop_ids,
             unmasking=self._unmasking(request), draws=self._draws(request, prompt),
         )  # fmt: skip
         return Reply(
@@ -230,7 +230,7 @@ class ReplyWriter(Writer):
             repeats=request.seed is not None or self._settings.batch_invariant,
         )  # fmt: skip
 
-    def _unmasking(self, request: GenerationRequest) -> Unmasking:
+    def _unmasking(self, request: GenerationRequest) -> UnmaskPolicy:
         """The request's own, the server's for what it leaves open."""
         own, settings = request, self._settings
         told: dict[str, Any] = {
@@ -245,7 +245,7 @@ class ReplyWriter(Writer):
                 check_used(name, told["strategy"])
         if own.entropy_bound is not None:
             told["entropy_bound"] = own.entropy_bound
-        return Unmasking(block=1 if self._masking is None else self._masking.size, **told)
+        return UnmaskPolicy(block=1 if self._masking is None else self._masking.size, **told)
 
     def _draws(self, request: GenerationRequest, prompt: np.ndarray[Any, Any]) -> Draws:
         """Whatever a request says of it replaces all of the model's own."""

@@ -69,12 +69,12 @@ def frame(tokenizer: Tokenizer, template: str | None, asked: Mapping[str, Any] =
 
 
 def _plain_frame(tokenizer: Tokenizer) -> Frame:
-    if not tokenizer.eos:
+    if not tokenizer.stop_ids:
         raise CheckpointError("the tokenizer names no end token: set eos_token in tokenizer_config.json")
     head = () if tokenizer.bos is None else (tokenizer.bos,)
     expected = {text: [*head, *tokenizer.encode_rendered(text)] for text in _CONTENTS}
     for opening, _ in _joins("", ""):
-        found = Frame(head, opening, "", (), tokenizer.eos[0], trims=False)
+        found = Frame(head, opening, "", (), tokenizer.stop_ids[0], trims=False)
         if _holds(found, tokenizer, expected):
             return found
     raise CheckpointError("the tokenizer changes the start of a text in a way that no frame can write")
@@ -108,9 +108,9 @@ def _end(tokenizer: Tokenizer, chat: ChatTemplate) -> int:
     found = next(tokenizer.spelled(rest), None)
     if reply and found:
         return tokenizer.control[rest[slice(*found)]]
-    if not tokenizer.eos:
+    if not tokenizer.stop_ids:
         raise CheckpointError("chat template: it ends no reply, and the tokenizer names no end token; set eos_token")
-    return tokenizer.eos[0]
+    return tokenizer.stop_ids[0]
 
 
 def _holds(found: Frame, tokenizer: Tokenizer, expected: Mapping[str, list[int]]) -> bool:

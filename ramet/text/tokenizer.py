@@ -56,8 +56,8 @@ class Tokenizer:
     white space alone, and HTML tags that are not special (both in Gemma's vocabulary). spelled: where a text spells
     them. swallows: of those that take the white space before or behind them along, whether they do before and behind.
     forbidden: those of its ids that a caller's text never has. special: ids that no text of a reply shows. spelling:
-    the bytes of each id. bos: the id that a prompt without a template begins with, or None. eos: the ids that end a
-    text. specials: the texts that chat templates may name, such as ``{"bos_token": "<s>"}``. splits_before_words:
+    the bytes of each id. bos: the id that a prompt without a template begins with, or None. stop_ids: the ids that end
+    a text. specials: the texts that chat templates may name, such as ``{"bos_token": "<s>"}``. splits_before_words:
     proven for this vocabulary that ``encode(a + b) == encode(a + WORD)[:-1] + encode(b)`` whenever `a` ends in a line
     break and `b` begins with a letter from A to Z or a digit. splits_before_breaks: that ``encode(a + b) == encode(a) +
     encode(b)`` where `a` does not end in white space and `b` begins with some, a line break in it, and goes on with
@@ -69,7 +69,7 @@ class Tokenizer:
         full: tokenizers.Tokenizer,
         *,
         bos: int | None = None,
-        eos: Sequence[int] = (),
+        stop_ids: Sequence[int] = (),
         specials: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         full.no_truncation()
@@ -79,7 +79,7 @@ class Tokenizer:
         vocabulary = full.get_vocab(with_added_tokens=False)
         self._full = full
         self._plain = _without_prefix(full)
-        texts = {i: token for i, token in tokens.items() if _is_text(token) and i != bos and i not in eos}
+        texts = {i: token for i, token in tokens.items() if _is_text(token) and i != bos and i not in stop_ids}
         self._moved = _add_texts(self._plain, texts)
         self.control: Mapping[str, int] = MappingProxyType({t: i for i, t in added.items() if i not in texts})
         self.swallows = {t.content: (t.lstrip, t.rstrip) for t in tokens.values() if t.lstrip or t.rstrip}
@@ -89,7 +89,7 @@ class Tokenizer:
         self.vocab_size = 1 + max([self.last, *added])
         self.longest = max(map(len, (*vocabulary, *added.values())), default=1)
         self.bos = bos
-        self.eos = tuple(eos)
+        self.stop_ids = tuple(stop_ids)
         self.specials = MappingProxyType(dict(specials))
         unknown = getattr(full.model, "unk_token", None)  # stands for what the vocabulary lacks, in any text
         self.forbidden = frozenset(i for text, i in self.control.items() if text != unknown)

@@ -79,8 +79,8 @@ def _built(told: Fields, tokens: list[str]) -> Tokenizer:
     specials = {names[name]: tokens[i] for name, i in ids.items() if i is not None and name in names}
     added = told.flag("tokenizer.ggml.add_bos_token")
     begins = adds_bos if added is None else added
-    eos = tuple(dict.fromkeys(i for name in ("eos", "eot", "eom") if (i := ids[name]) is not None))
-    return Tokenizer(full, bos=ids["bos"] if begins else None, eos=eos, specials=specials)
+    stop_ids = tuple(dict.fromkeys(i for name in ("eos", "eot", "eom") if (i := ids[name]) is not None))
+    return Tokenizer(full, bos=ids["bos"] if begins else None, stop_ids=stop_ids, specials=specials)
 
 
 def _pre(told: Fields) -> _Pre:

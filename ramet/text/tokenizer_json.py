@@ -23,8 +23,8 @@ _FLAGS = (*_STRIPS, "normalized", "special")
 _PLAIN_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")  # transformers' that take tokenizer.json as it is
 
 
-def read_tokenizer(directory: Path, eos: Iterable[int] = ()) -> Tokenizer:
-    """The tokenizer of a directory. `eos` are further ids that end a text, from the model's own configuration.
+def read_tokenizer(directory: Path, stop_ids: Iterable[int] = ()) -> Tokenizer:
+    """The tokenizer of a directory. `stop_ids` are further ids that end a text, from the model's own configuration.
 
     BOS is due where the file's post-processor writes one: transformers, too, leaves `add_bos_token` aside then.
     Raises CheckpointError.
@@ -39,8 +39,8 @@ def read_tokenizer(directory: Path, eos: Iterable[int] = ()) -> Tokenizer:
             extra = told.inner("extra_special_tokens")
             specials |= {name: text for name in extra if (text := _text(extra, name)) is not None}
         last = full.token_to_id(specials.get("eos_token", ""))
-        found = dict.fromkeys([*([] if last is None else [last]), *eos])
-        return Tokenizer(full, bos=_bos(full), eos=tuple(found), specials=specials)
+        found = dict.fromkeys([*([] if last is None else [last]), *stop_ids])
+        return Tokenizer(full, bos=_bos(full), stop_ids=tuple(found), specials=specials)
 
 
 def read_template(directory: Path) -> str | None:

@@ -16,7 +16,7 @@ def check_fits(tokenizer: Tokenizer, n_rows: int, where: str) -> Tokenizer:
     has them. Raises CheckpointError where an id that a text may have does, or one that begins or ends it."""
     _check_ids("the vocabulary", [tokenizer.last], n_rows, where)
     _check_ids("the begin of a text", [] if tokenizer.bos is None else [tokenizer.bos], n_rows, where)
-    _check_ids("the end of a text", tokenizer.eos, n_rows, where)
+    _check_ids("the end of a text", tokenizer.stop_ids, n_rows, where)
     return tokenizer
 
 

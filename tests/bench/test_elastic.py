@@ -48,10 +48,10 @@ from ramet.bench.simulated_loads import Trace
 from ramet.bench.step_times import StepFloor, StepTimes, Timed
 from ramet.bench.watch import nobody
 from ramet.denoise.draws import Draws
-from ramet.denoise.live import Beginning, Chunks
-from ramet.denoise.live_blocks import LiveBlocks
 from ramet.denoise.noise import Noise
-from ramet.denoise.unmask import Unmasking
+from ramet.denoise.running import Beginning, Chunks
+from ramet.denoise.running_blocks import RunningBlocks
+from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.engine.replies import Told
 from ramet.engine.settings import EngineSettings
 from ramet.errors import InvalidRequest, RametError
@@ -68,7 +68,7 @@ def begun(n_prompt: int) -> Beginning:
     n = n_prompt - start
     return Beginning(
         start=start, tokens=np.zeros(n, np.int32), known=np.ones(n, np.bool_), n_prompt=n_prompt, told=n_prompt,
-        end=1 << 20, ends=frozenset(), unmasking=Unmasking(block=BLOCK), draws=Draws(0.0, 0, 1.0, Noise(1)),
+        end=1 << 20, ends=frozenset(), unmasking=UnmaskPolicy(block=BLOCK), draws=Draws(0.0, 0, 1.0, Noise(1)),
     )  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def unsure(chunks: Chunks) -> Told:
 @pytest.mark.parametrize("size", [2, 6, 32])
 @pytest.mark.parametrize("curve", [Curve(0.5, 0.0), Curve(0.14, 0.16), Curve(0.0, 0.1)])
 def test_live_replies_gain_what_simulated_ones_do(size: int, curve: Curve) -> None:
-    live, judge = LiveBlocks(BLOCK, MASK), CurveJudge(curve, BLOCK, np.random.default_rng(0))
+    live, judge = RunningBlocks(BLOCK, MASK), CurveJudge(curve, BLOCK, np.random.default_rng(0))
     places = np.array([live.add(begun(n)) for n in range(64, 124)], np.int32)
     sequences = Sequences(curve, BLOCK, np.random.default_rng(1))
     sequences.add(np.full(60, 1 << 40))
@@ -96,7 +96,7 @@ def test_live_replies_gain_what_simulated_ones_do(size: int, curve: Curve) -> No
 
 
 def test_a_run_ends_with_its_block_and_with_its_reply() -> None:
-    live, judge = LiveBlocks(BLOCK, MASK), CurveJudge(Curve(0.0, 0.0), BLOCK, np.random.default_rng(0))
+    live, judge = RunningBlocks(BLOCK, MASK), CurveJudge(Curve(0.0, 0.0), BLOCK, np.random.default_rng(0))
     place = live.add(begun(64))
     judge._reserve(1)
 
@@ -118,7 +118,7 @@ def test_a_run_ends_with_its_block_and_with_its_reply() -> None:
 
 
 def test_nothing_but_how_sure_draws_are_is_changed() -> None:
-    live, judge = LiveBlocks(BLOCK, MASK), CurveJudge(Curve(0.5, 0.2), BLOCK, np.random.default_rng(0))
+    live, judge = RunningBlocks(BLOCK, MASK), CurveJudge(Curve(0.5, 0.2), BLOCK, np.random.default_rng(0))
     places = np.array([live.add(begun(n)) for n in (64, 70)], np.int32)
     chunks = live.chunks(places, np.array([32, 32], np.int32))
     tokens = np.arange(len(chunks.reads), dtype=np.int32)
@@ -130,7 +130,7 @@ def test_nothing_but_how_sure_draws_are_is_changed() -> None:
 
 
 def test_the_clock_waits_for_all_and_stops_in_time() -> None:
-    live, stops = LiveBlocks(BLOCK, MASK), list[int]()
+    live, stops = RunningBlocks(BLOCK, MASK), list[int]()
     places = [live.add(begun(n)) for n in (64, 70, 80)]
     clock = Clock(None, batch=3, n_steps=4, limit_s=1e9, enough=lambda: stops.append(1), n_warm=2)
     for n in (1, 2, 3, *[3] * 8):
@@ -370,7 +370,7 @@ def test_the_clock_stands_while_it_judges_unless_it_is_not_to(
         now[0] += 2
         return drawn
 
-    live = LiveBlocks(BLOCK, MASK)
+    live = RunningBlocks(BLOCK, MASK)
     place = live.add(begun(64))
     clock = Clock(slow, batch=0, n_steps=9, limit_s=9, enough=lambda: None, stands=stands)
     for _ in range(3):

@@ -48,7 +48,7 @@ def test_a_sequence_does_what_blocks_do(n_tokens: int, size: int, pattern: tuple
     sequences = Lucky(Curve(0, 0), BLOCK, np.random.default_rng(0))
     sequences.pattern = pattern
     sequences.add(np.array([n_tokens]))
-    blocks = Blocks(np.zeros(0, np.int32), block=BLOCK, mask=MASK, max_tokens=999, eos=[EOS])
+    blocks = Blocks(np.zeros(0, np.int32), block=BLOCK, mask=MASK, max_tokens=999, stop_ids=[EOS])
     while blocks.finish is None:
         assert sequences.uncached()[0] == blocks.n_uncached()
         chunk = blocks.chunk(size)

@@ -210,11 +210,11 @@ def test_what_a_canvas_needs_of_a_tokenizer(key: str, message: str, tmp_path: Pa
 
 def test_an_empty_thought_goes_before_the_canvas() -> None:
     full = tiny.tokenizer()
-    plain = Tokenizer(full, eos=(full.token_to_id("<|im_end|>"),))
+    plain = Tokenizer(full, stop_ids=(full.token_to_id("<|im_end|>"),))
     assert thoughtless(plain, frame(plain, tiny.CHATML)) == frame(plain, tiny.CHATML)
     thinking = type(full).from_str(full.to_str())
     thinking.add_tokens([AddedToken(text, special=True) for text in ("<|channel>", "<channel|>")])
-    tokenizer = Tokenizer(thinking, eos=(full.token_to_id("<|im_end|>"),))
+    tokenizer = Tokenizer(thinking, stop_ids=(full.token_to_id("<|im_end|>"),))
     found = frame(tokenizer, tiny.CHATML)
     behind = thoughtless(tokenizer, found)
     assert tokenizer.decode(behind.tail) == tokenizer.decode(found.tail) + "<|channel>thought\n<channel|>"

@@ -239,7 +239,7 @@ def test_a_tokenizer_without_an_end(tmp_path: Path) -> None:
 def test_vocabularies_that_put_a_space_before_text(scheme: str, template: str | None) -> None:
     full = metaspace(scheme)
     start, end = full.token_to_id("<s>"), full.token_to_id("</s>")
-    tokenizer = Tokenizer(full, bos=start, eos=(end or 0,), specials={"bos_token": "<s>"})
+    tokenizer = Tokenizer(full, bos=start, stop_ids=(end or 0,), specials={"bos_token": "<s>"})
     found = frame(tokenizer, template)
     whole = ChatTemplate(template, tokenizer.specials).render(conversation("a b")) if template else "a b"
     expected = tokenizer.encode_rendered(whole)
@@ -249,7 +249,7 @@ def test_vocabularies_that_put_a_space_before_text(scheme: str, template: str | 
 def test_control_tokens_that_swallow_white_space() -> None:
     full = tokenizers.Tokenizer.from_str(tiny.tokenizer().to_str())
     full.add_special_tokens([AddedToken("<u>", rstrip=True), AddedToken("<e>", lstrip=True)])
-    tokenizer = Tokenizer(full, eos=(full.token_to_id("<e>") or 0,))
+    tokenizer = Tokenizer(full, stop_ids=(full.token_to_id("<e>") or 0,))
     template = "{% for m in messages %}<u>\n{{ m.content | trim }}\n<e>{% endfor %}"
     found = frame(tokenizer, template)
     assert (found.opening, found.closing) == ("", "")
@@ -275,4 +275,4 @@ def test_smollm2() -> None:
     assert tokenizer.decode(found.head).endswith("trained by Hugging Face<|im_end|>\n<|im_start|>")
     assert (found.opening, found.closing, found.trims) == ("user\n", "", False)
     assert tokenizer.decode(found.tail) == "<|im_end|>\n<|im_start|>assistant\n"
-    assert found.end == tokenizer.control["<|im_end|>"] == tokenizer.eos[0]
+    assert found.end == tokenizer.control["<|im_end|>"] == tokenizer.stop_ids[0]

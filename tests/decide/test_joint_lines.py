@@ -11,11 +11,11 @@ from fixtures.vocabularies import Greedy, qwen, smollm2
 from oracles import diffusion_gemma as oracle
 
 from ramet.decide.canvas import NOISE, Canvas
-from ramet.decide.form import Form
 from ramet.decide.joint import MAX_JOINT, Lines
 from ramet.decide.letters import Labels
+from ramet.decide.question_text import QuestionText
 from ramet.decide.reply import ReplyStart
-from ramet.denoise.settings import Denoising
+from ramet.denoise.canvas_config import CanvasConfig
 from ramet.errors import CheckpointError
 from ramet.text.tokenizer import Tokenizer
 
@@ -28,7 +28,7 @@ VOCABULARIES: dict[str, Callable[[], Tokenizer]] = {
 
 
 def lines(tokenizer: Tokenizer, length: int = 256) -> tuple[Labels, Lines]:
-    labels, denoising = Labels(tokenizer, REPLY), Denoising.of(oracle.config("plain", length), {})
+    labels, denoising = Labels(tokenizer, REPLY), CanvasConfig.of(oracle.config("plain", length), {})
     return labels, Lines(tokenizer, labels, Canvas(0, 1, denoising))
 
 
@@ -42,7 +42,7 @@ def test_a_line_with_a_label_in_its_slot_is_the_lines_own_ids(name: str) -> None
     for kind, texts in kinds.items():
         assert [label.text for label in kind] == list(texts)
         for label in kind:
-            form = Form(("?",), labels=((label.id,),))
+            form = QuestionText(("?",), labels=((label.id,),))
             numbers = range(1, MAX_JOINT + 1)
             wholes = tokenizer.encode_each([f"0: A\n{number}: {label.text}\n65: no" for number in numbers])
             for number, whole in zip(numbers, wholes, strict=True):

@@ -17,7 +17,7 @@ from oracles.trees import path_tokens
 from ramet.decide.canvas import Canvas, thoughtless
 from ramet.decide.decider import Decider
 from ramet.decide.settings import DecideSettings
-from ramet.denoise.settings import Denoising
+from ramet.denoise.canvas_config import CanvasConfig
 from ramet.request import DecisionRequest
 from ramet.text.chat import Frame, frame
 from ramet.text.template import ChatTemplate
@@ -125,13 +125,13 @@ def test_canvases_follow_the_prompts_of_vllm(shape: str) -> None:
 def diffusing() -> tuple[Tokenizer, Frame, Canvas]:
     full = tokenizers.Tokenizer.from_str(tiny.tokenizer().to_str())
     full.add_special_tokens(list(GEMMA))
-    tokenizer = Tokenizer(full, eos=[full.token_to_id("<turn|>")], specials={"pad_token": "<pad>"})
+    tokenizer = Tokenizer(full, stop_ids=[full.token_to_id("<turn|>")], specials={"pad_token": "<pad>"})
     template = (
         "{% for m in messages %}<|turn>{{ m.role | replace('assistant', 'model') }}\n{{ m.content | trim }}<turn|>\n"
         "{% endfor %}{% if add_generation_prompt %}<|turn>model\n{% endif %}"
     )
     found = thoughtless(tokenizer, frame(tokenizer, template))
-    denoising = Denoising(
+    denoising = CanvasConfig(
         vocab_size=tokenizer.vocab_size, canvas_length=64, max_steps=8, t_min=0.4, t_max=0.8, entropy_bound=0.1,
         stability_threshold=2, confidence_threshold=0.005, max_new_tokens=64,
     )  # fmt: skip

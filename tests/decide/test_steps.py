@@ -18,9 +18,9 @@ from oracles.answers import assert_close
 
 from ramet.decide.decider import Decider
 from ramet.decide.plan import Plan
+from ramet.denoise.canvas_config import CanvasConfig
 from ramet.denoise.course import Writing
 from ramet.denoise.noise import Noise
-from ramet.denoise.settings import Denoising
 from ramet.engine.engine import Engine
 from ramet.errors import InvalidRequest
 from ramet.generation import GenerationRequest, Piece
@@ -233,7 +233,7 @@ def as_reply(path: list[int], own: list[int], slots: list[int], columns: list[in
     )  # fmt: skip
 
 
-def written(engine: Engine, request: GenerationRequest, denoising: Denoising) -> list[Piece]:
+def written(engine: Engine, request: GenerationRequest, denoising: CanvasConfig) -> list[Piece]:
     pieces: list[Piece] = []
     engine.follow(Writing(request, denoising, pieces.append)).result()
     return pieces

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oracles.blocks import Blocks, Chunk, Mode
 
 from ramet.denoise.noise import Noise
-from ramet.denoise.unmask import Unmasking
+from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.tree import FloatArray, IntArray
 
 MASK, VOCAB, EOS = 99, 50, 7
@@ -64,14 +64,16 @@ def written(
     *,
     block: int = 4,
     max_tokens: int = 11,
-    eos: tuple[int, ...] = (),
+    stop_ids: tuple[int, ...] = (),
     mode: Mode = "chunk",
     ahead: bool = False,
     threshold: float = 0.6,
 ) -> tuple[list[int], Blocks, Model]:
     """A reply, with a chunk of size(n) in the n-th step."""
-    blocks = Blocks(np.array(prompt, np.int32), block=block, mask=MASK, max_tokens=max_tokens, eos=eos, mode=mode)
-    model, unmasking, told = Model(prompt, block), Unmasking(block=block, threshold=threshold), list[int]()
+    blocks = Blocks(
+        np.array(prompt, np.int32), block=block, mask=MASK, max_tokens=max_tokens, stop_ids=stop_ids, mode=mode
+    )
+    model, unmasking, told = Model(prompt, block), UnmaskPolicy(block=block, threshold=threshold), list[int]()
     while blocks.finish is None:
         wanted = size(blocks.n_steps)
         n_uncached = blocks.n_uncached(ahead=ahead and wanted == block)
@@ -90,10 +92,10 @@ def written(
     return told, blocks, model
 
 
-def plain(prompt: list[int], *, block: int, max_tokens: int, eos: tuple[int, ...], threshold: float) -> list[int]:
+def plain(prompt: list[int], *, block: int, max_tokens: int, stop_ids: tuple[int, ...], threshold: float) -> list[int]:
     """The loop of the models' own code: a block at a time, whole, until nothing is masked."""
     tokens = list(prompt)
-    while len(tokens) < len(prompt) + max_tokens and not set(tokens[len(prompt) :]) & set(eos):
+    while len(tokens) < len(prompt) + max_tokens and not set(tokens[len(prompt) :]) & set(stop_ids):
         begin = len(tokens) // block * block
         live = tokens[begin:] + [None] * (begin + block - len(tokens))
         while None in live:
@@ -106,7 +108,7 @@ def plain(prompt: list[int], *, block: int, max_tokens: int, eos: tuple[int, ...
                 live[i] = drawn[i][0]
         tokens = tokens[:begin] + live
     reply = tokens[len(prompt) : len(prompt) + max_tokens]
-    ends = [i for i, t in enumerate(reply) if t in eos]
+    ends = [i for i, t in enumerate(reply) if t in stop_ids]
     return reply[: ends[0] + 1] if ends else reply
 
 
@@ -116,12 +118,12 @@ prompts = st.lists(st.one_of(st.integers(0, VOCAB - 1), st.just(MASK)), min_size
 @given(prompts, st.sampled_from([2, 4, 8]), st.integers(1, 20), st.sampled_from([(), (EOS,), tuple(range(0, 50, 4))]),
        st.floats(0.1, 0.99))  # fmt: skip
 def test_whole_blocks_equal_a_plain_loop(
-    prompt: list[int], block: int, max_tokens: int, eos: tuple[int, ...], threshold: float
+    prompt: list[int], block: int, max_tokens: int, stop_ids: tuple[int, ...], threshold: float
 ) -> None:
-    options = {"block": block, "max_tokens": max_tokens, "eos": eos, "threshold": threshold}
+    options = {"block": block, "max_tokens": max_tokens, "stop_ids": stop_ids, "threshold": threshold}
     told, blocks, model = written(prompt, lambda n: block, mode="block", **options)
     assert told == plain(prompt, **options)
-    assert blocks.finish == ("stop" if told[-1] in eos else "length")
+    assert blocks.finish == ("stop" if told[-1] in stop_ids else "length")
     assert all(n == 1 for n in model.n_kept.values())
 
 
@@ -134,20 +136,20 @@ def test_any_sizes_of_chunks(
     max_tokens: int,
     sizes: list[int],
     ahead: bool,
-    eos: tuple[int, ...],
+    stop_ids: tuple[int, ...],
     threshold: float,
 ) -> None:
     def size(n: int) -> int:
         return min(2 + sizes[n % len(sizes)], block)
 
     told, blocks, model = written(
-        prompt, size, block=block, max_tokens=max_tokens, eos=eos, ahead=ahead, threshold=threshold
+        prompt, size, block=block, max_tokens=max_tokens, stop_ids=stop_ids, ahead=ahead, threshold=threshold
     )
     assert set(model.n_decoded.values()) == {1}, "a position is decoded once"
     assert set(model.n_kept.values()) <= {1}
     assert len(told) <= max_tokens
     assert MASK not in told
-    ends = [i for i, token in enumerate(told) if token in eos]
+    ends = [i for i, token in enumerate(told) if token in stop_ids]
     assert ends == ([len(told) - 1] if blocks.finish == "stop" else [])
     assert blocks.finish == "stop" or len(told) == max_tokens
     known = dict(model.path)
@@ -213,7 +215,7 @@ def test_rows_ahead_are_kept_once_their_block_is_the_first_undecided() -> None:
 
 
 def test_a_reply_ends_at_a_stop_with_nothing_masked_before_it() -> None:
-    blocks = Blocks(np.array([EOS] * 5, np.int32), block=4, mask=MASK, max_tokens=20, eos=[EOS])
+    blocks = Blocks(np.array([EOS] * 5, np.int32), block=4, mask=MASK, max_tokens=20, stop_ids=[EOS])
     chunk = blocks.chunk(4)
     assert take(blocks, chunk, [1, EOS, 2], [0, 1, 1]) == []
     assert blocks.counts(chunk).tolist() == [True, True, False]
@@ -225,7 +227,7 @@ def test_a_reply_ends_at_a_stop_with_nothing_masked_before_it() -> None:
 
 @pytest.mark.parametrize(("at", "told"), [(0, [EOS]), (3, [1, 2, 3, EOS])])
 def test_a_stop_first_and_last_in_a_block(at: int, told: list[int]) -> None:
-    blocks = Blocks(np.zeros(4, np.int32), block=4, mask=MASK, max_tokens=20, eos=[EOS])
+    blocks = Blocks(np.zeros(4, np.int32), block=4, mask=MASK, max_tokens=20, stop_ids=[EOS])
     assert take(blocks, blocks.chunk(4), [*told, 5, 6, 8][:4], [1, 1, 1, 1]) == told
     assert blocks.finish == "stop"
 

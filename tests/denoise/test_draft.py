@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ramet.denoise.canvas_config import CanvasConfig
 from ramet.denoise.draft import Draft
 from ramet.denoise.noise import Noise
 from ramet.denoise.sampler import temperature
-from ramet.denoise.settings import Denoising
 from ramet.tree import Stepped
 
 WIDTH, N_STEPS = 4, 5
-SETTINGS = Denoising(
+SETTINGS = CanvasConfig(
     vocab_size=1 << 18, canvas_length=8, max_steps=9, t_min=0.4, t_max=0.8, entropy_bound=0.1, stability_threshold=1,
     confidence_threshold=0.5, max_new_tokens=8,
 )  # fmt: skip

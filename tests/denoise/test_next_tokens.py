@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from ramet.denoise.draws import Draws
-from ramet.denoise.live import LENGTH, STOP, Beginning, Chunks, Taken
 from ramet.denoise.next_tokens import NextTokens
 from ramet.denoise.noise import Noise
-from ramet.denoise.unmask import Unmasking
+from ramet.denoise.running import LENGTH, STOP, Beginning, Chunks, Taken
+from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.tree import IntArray
 
 
@@ -21,8 +21,8 @@ def one(n_prompt: int, n_tokens: int, *, ends: tuple[int, ...] = (), temperature
         n_prompt=n_prompt,
         told=n_prompt,
         end=n_prompt + n_tokens,
-        ends=frozenset(ends),
-        unmasking=Unmasking(block=2),
+        stop_ids=frozenset(ends),
+        unmasking=UnmaskPolicy(block=2),
         draws=Draws(temperature, 5, 0.5, Noise(n_prompt)),
     )
 

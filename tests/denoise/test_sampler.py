@@ -16,11 +16,11 @@ from transformers.models.diffusion_gemma.generation_diffusion_gemma import (
     StableAndConfidentStoppingCriteria,
 )
 
+from ramet.denoise.canvas_config import CanvasConfig
 from ramet.denoise.sampler import accepted, settled, temperature
-from ramet.denoise.settings import Denoising
 from ramet.tree import FloatArray, IntArray
 
-SETTINGS = Denoising(
+SETTINGS = CanvasConfig(
     vocab_size=20, canvas_length=4, max_steps=48, t_min=0.4, t_max=0.8, entropy_bound=0.1, stability_threshold=1,
     confidence_threshold=0.005, max_new_tokens=8,
 )  # fmt: skip
@@ -115,5 +115,5 @@ def test_stopping_needs_as_many_steps_before() -> None:
     assert settled(best, [best, best], array(0, 0, 1, 0.9), settings)
 
 
-def replaced(stability: int, confidence: float) -> Denoising:
+def replaced(stability: int, confidence: float) -> CanvasConfig:
     return replace(SETTINGS, stability_threshold=stability, confidence_threshold=confidence)

@@ -13,18 +13,18 @@ import torch
 from oracles import denoising
 from scipy.special import log_softmax
 
+from ramet.denoise.canvas_config import CanvasConfig
 from ramet.denoise.course import Writing
 from ramet.denoise.noise import Noise
-from ramet.denoise.settings import Denoising
 from ramet.errors import InvalidRequest
 from ramet.generation import Generation, GenerationRequest, Piece
 from ramet.request import MAX_SEED, MIN_SEED
 from ramet.tree import WHOLE, FloatArray, Tree
 
 WIDTH, VOCAB_SIZE, EOS = 8, 50, 49
-SETTINGS = Denoising(
+SETTINGS = CanvasConfig(
     vocab_size=VOCAB_SIZE, canvas_length=WIDTH, max_steps=4, t_min=0.4, t_max=0.8, entropy_bound=0.1,
-    stability_threshold=1, confidence_threshold=0.005, max_new_tokens=20, eos=frozenset({EOS, 48}), pad=0,
+    stability_threshold=1, confidence_threshold=0.005, max_new_tokens=20, stop_ids=frozenset({EOS, 48}), pad=0,
 )  # fmt: skip
 PROMPT = (3, 1, 4, 1, 5)
 SEED_CANVAS = tuple(range(10, 10 + WIDTH))
@@ -49,7 +49,9 @@ def ending(row: int) -> Logits:
     return logits
 
 
-def written(logits: Logits = logits_of, settings: Denoising = SETTINGS, **asked: Any) -> tuple[list[Piece], list[Tree]]:
+def written(
+    logits: Logits = logits_of, settings: CanvasConfig = SETTINGS, **asked: Any
+) -> tuple[list[Piece], list[Tree]]:
     """A request's pieces, and the trees that it took, of which every result is a logit of `logits`."""
     pieces: list[Piece] = []
     course = Writing(GenerationRequest(**{"prompt": PROMPT} | asked), settings, pieces.append)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fixtures.doc_page import section
 
+from ramet.config_schema import COUNTING
 from ramet.families import FAMILIES
 from ramet.families.family import THOUGHTLESS
-from ramet.keys import COUNTING
 from ramet.weights.beside import PARTS
 
 PAGE = "docs/checkpoints.md"

@@ -22,7 +22,7 @@ from fixtures.live_server import LiveServer, live_server
 from pydantic import SecretStr, TypeAdapter
 
 from ramet.cli.peer_names import DIFFUSION
-from ramet.denoise.unmask import Strategy
+from ramet.denoise.unmask_policy import Strategy
 from ramet.errors import (
     CheckpointError,
     EngineFault,

@@ -12,10 +12,10 @@ import pytest
 
 from ramet.denoise.commits import Passed
 from ramet.denoise.draws import Draws
-from ramet.denoise.live import GOES_ON, Beginning, Chunks, Mode, Taken
-from ramet.denoise.live_blocks import LiveBlocks
 from ramet.denoise.noise import Noise
-from ramet.denoise.unmask import Unmasking
+from ramet.denoise.running import GOES_ON, Beginning, Chunks, Mode, Taken
+from ramet.denoise.running_blocks import RunningBlocks
+from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.engine.compiled_blocks import CompiledBlocks
 from ramet.ops.native.loader import library
 from ramet.tree import IntArray, Sampling
@@ -40,7 +40,7 @@ class Twins:
 
     def __post_init__(self) -> None:
         assert LIBRARY is not None
-        self.plain = LiveBlocks(self.block, self.mask, self.mode, self.ahead)
+        self.plain = RunningBlocks(self.block, self.mask, self.mode, self.ahead)
         self.compiled = CompiledBlocks(LIBRARY, self.block, self.mask, self.mode, self.ahead)
         self.places: list[int] = []
 
@@ -71,13 +71,13 @@ class Twins:
         draws = Draws(float(rng.choice([0, 1.3])), int(rng.integers(9)), 0.5, Noise(int(rng.integers(1 << 60))))
         return Beginning(start, tokens, np.ones(n - start, np.bool_), n, n, end, ends, self.unmasking(), draws)
 
-    def unmasking(self) -> Unmasking:
+    def unmasking(self) -> UnmaskPolicy:
         rng, steps = self.rng, None
         if not self.is_plain and rng.random() < 0.4:
             steps = int(rng.integers(1, self.block + 1))
         threshold = float(rng.choice([0, 0.3, 0.5, 0.9, 1, rng.random()]))
         strategy: Any = STRATEGIES[0 if self.is_plain else int(rng.integers(len(STRATEGIES)))]
-        return Unmasking(block=self.block, strategy=strategy, threshold=threshold, steps=steps)
+        return UnmaskPolicy(block=self.block, strategy=strategy, threshold=threshold, steps=steps)
 
     def asked(self, places: IntArray, sizes: IntArray) -> tuple[Chunks, Chunks]:
         for found, expected in zip(self.compiled.uncached(places), self.plain.uncached(places), strict=True):
@@ -118,7 +118,7 @@ def same(expected: Any, found: Any) -> None:
         assert found == expected
 
 
-def same_shown(expected: Mapping[Unmasking, Passed], found: Mapping[Unmasking, Passed]) -> None:
+def same_shown(expected: Mapping[UnmaskPolicy, Passed], found: Mapping[UnmaskPolicy, Passed]) -> None:
     assert list(found) == list(expected)
     for unmasking, passed in expected.items():
         same(passed, found[unmasking])

@@ -21,7 +21,7 @@ from oracles.trees import evaluate
 
 from ramet.decide.budget import Budget
 from ramet.engine.engine import MAX_FAILURES, PLANNERS, Engine
-from ramet.engine.runner import Flight
+from ramet.engine.runner import InFlight
 from ramet.engine.scheduler import Batch
 from ramet.engine.settings import EngineSettings
 from ramet.errors import Cancelled, EngineFault, InvalidRequest, Overloaded, RequestTooLong
@@ -52,7 +52,7 @@ def hold(engine: Engine) -> threading.Event:
     """Keep the engine's thread in its next round until the event is set."""
     free, launch = threading.Event(), engine._runner.launch
 
-    def waiting(batch: Batch) -> Flight:
+    def waiting(batch: Batch) -> InFlight:
         free.wait(GUARD_S)
         return launch(batch)
 
@@ -213,7 +213,7 @@ def poison(engine: Engine, token: int, error: Exception = POISONED) -> None:
     """A pass with this token in it raises."""
     launch = engine._runner.launch
 
-    def failing(batch: Batch) -> Flight:
+    def failing(batch: Batch) -> InFlight:
         if any(token in unit.tree.tokens for unit in batch.units):
             raise error
         return launch(batch)

@@ -10,11 +10,11 @@ import pytest
 from ramet.cache.pages import Pages, Path
 from ramet.cache.tables import Tables
 from ramet.denoise.draws import Draws
-from ramet.denoise.live import Beginning, Chunks, Live
-from ramet.denoise.live_blocks import LiveBlocks
 from ramet.denoise.next_tokens import NextTokens
 from ramet.denoise.noise import Noise
-from ramet.denoise.unmask import Unmasking
+from ramet.denoise.running import Beginning, Chunks, RunningReplies
+from ramet.denoise.running_blocks import RunningBlocks
+from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.engine.laying import lay, plain_lay
 from ramet.ops.native.loader import library
 from ramet.round import Units
@@ -24,14 +24,14 @@ BLOCK, MASK, PAGE = 8, 99, 16
 pytestmark = pytest.mark.skipif(library() is None, reason="nothing is compiled here")
 
 
-def begun(live: Live, tables: Tables, n_prompt: int) -> int:
+def begun(live: RunningReplies, tables: Tables, n_prompt: int) -> int:
     """A reply behind a prompt; the place that it has."""
-    start = n_prompt // BLOCK * BLOCK if isinstance(live, LiveBlocks) else n_prompt - 1
+    start = n_prompt // BLOCK * BLOCK if isinstance(live, RunningBlocks) else n_prompt - 1
     tokens = np.arange(start, n_prompt, dtype=np.int32)
     place = live.add(
         Beginning(
             start, tokens, np.ones(len(tokens), np.bool_), n_prompt, n_prompt, 500, frozenset(),
-            Unmasking(block=BLOCK), Draws(0.0, 0, 1.0, Noise(n_prompt)),
+            UnmaskPolicy(block=BLOCK), Draws(0.0, 0, 1.0, Noise(n_prompt)),
         )
     )  # fmt: skip
     path = Path()
@@ -52,9 +52,9 @@ def same(found: Units | None, expected: Units | None) -> None:
 @pytest.mark.parametrize("kind", ["blocks", "ahead", "whole", "next"])
 def test_the_same_units_step_by_step(kind: str, recurrent: bool) -> None:
     rng = np.random.default_rng(0)
-    live: Live = NextTokens()
+    live: RunningReplies = NextTokens()
     if kind != "next":
-        live = LiveBlocks(BLOCK, MASK, "block" if kind == "whole" else "chunk", ahead=kind == "ahead")
+        live = RunningBlocks(BLOCK, MASK, "block" if kind == "whole" else "chunk", ahead=kind == "ahead")
     tables = Tables(Pages(400, PAGE))
     places = np.array([begun(live, tables, n) for n in range(1, 21)], np.int32)
     for step in range(60):
@@ -78,5 +78,5 @@ def test_nothing_where_pages_have_run_out() -> None:
     assert lay(tables, one(live, place)) is None
 
 
-def one(live: Live, place: int) -> Chunks:
+def one(live: RunningReplies, place: int) -> Chunks:
     return live.chunks(np.array([place], np.int32), np.array([2], np.int32))

@@ -15,9 +15,9 @@ import pytest
 
 from ramet.denoise.draws import Draws
 from ramet.denoise.latency import Latency
-from ramet.denoise.live import Beginning
 from ramet.denoise.noise import Noise
-from ramet.denoise.unmask import Unmasking
+from ramet.denoise.running import Beginning
+from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.engine import Engine
 from ramet.engine.reply import Reply
 from ramet.errors import EngineFault, InvalidRequest
@@ -189,7 +189,7 @@ def test_what_is_written_again_and_comes_out_otherwise_is_a_fault() -> None:
     told = list[Piece]()
     known = np.ones(1, np.bool_)
     beginning = Beginning(
-        0, np.ones(1, np.int32), known, 1, 1, 9, frozenset(), Unmasking(block=4), Draws(0, 0, 1, Noise(1))
+        0, np.ones(1, np.int32), known, 1, 1, 9, frozenset(), UnmaskPolicy(block=4), Draws(0, 0, 1, Noise(1))
     )
     reply = Reply(np.ones(1, np.int32), beginning, on_piece=told.append, repeats=True)
     reply.take([5, 6, 7], [0.0] * 3, 0)

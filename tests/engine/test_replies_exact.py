@@ -12,7 +12,7 @@ from fixtures.tiny_engine import tiny_engine
 from oracles import block_models
 from oracles.replies import Told, decode
 
-from ramet.denoise.unmask import Unmasking
+from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.engine import Engine
 from ramet.errors import InvalidRequest
 from ramet.generation import Generation, GenerationRequest
@@ -51,8 +51,14 @@ def wanted(
     masking = engine.masking
     assert masking is not None
     _, model = block_models.saved(name)
-    settle = Unmasking(block=BLOCK, **{"threshold": SURE} | (unmasking or {}))
-    given = {"block": BLOCK, "mask": masking.mask, "sizes": [WHOLE], "max_tokens": N_TOKENS, "eos": masking.eos}
+    settle = UnmaskPolicy(block=BLOCK, **{"threshold": SURE} | (unmasking or {}))
+    given = {
+        "block": BLOCK,
+        "mask": masking.mask,
+        "sizes": [WHOLE],
+        "max_tokens": N_TOKENS,
+        "stop_ids": masking.stop_ids,
+    }
     return decode(model, prompt, unmasking=settle, **given | how)
 
 
@@ -81,7 +87,7 @@ def test_chunks_of_a_block_are_the_published_loop_in_fewer_steps(name: str) -> N
     """At every remainder of the prompt's length, with end tokens among its ids, by seeds too."""
     with loaded(name) as engine:
         assert engine.masking is not None
-        ends = [*engine.masking.eos][:1]
+        ends = [*engine.masking.stop_ids][:1]
         for n, prompt in enumerate(prompts(engine, range(1, BLOCK + 1), seed=3)):
             for how in ({}, {"temperature": 0.8, "seed": n}):
                 ended = [*prompt[:-1], *ends]

@@ -11,10 +11,10 @@ import pytest
 from ramet.cache.pages import Pages
 from ramet.denoise.draws import Draws
 from ramet.denoise.elastic import Auto, Fixed
-from ramet.denoise.live import Beginning, Live
 from ramet.denoise.next_tokens import NextTokens
 from ramet.denoise.noise import Noise
-from ramet.denoise.unmask import Unmasking
+from ramet.denoise.running import Beginning, RunningReplies
+from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.engine.compiled_blocks import live_blocks
 from ramet.engine.replies import Part, Replies, Told
 from ramet.engine.reply import Reply
@@ -33,7 +33,7 @@ class World:
         recurrent = not self.masks and bool(rng.integers(2))
         self.pages = Pages(int(rng.integers(7, 24)), PAGE, 2 * STATES_A_JOB + int(rng.integers(6)) if recurrent else 0)
         self.rows = int(rng.choice([32, 64, 128]))
-        live: Live = NextTokens()
+        live: RunningReplies = NextTokens()
         if self.masks:
             live = live_blocks(BLOCK, MASK, "block" if rng.random() < 0.3 else "chunk", ahead=bool(rng.integers(2)))
         self.block = BLOCK if self.masks else 1
@@ -73,7 +73,7 @@ class World:
         start = n // BLOCK * BLOCK if self.masks else n - 1
         beginning = Beginning(
             start, ids[start:], np.ones(n - start, np.bool_), n, n, end, frozenset({3}) if n % 2 else frozenset(),
-            Unmasking(block=self.block, threshold=0.5), Draws(0.0, 0, 1.0, Noise(n)),
+            UnmaskPolicy(block=self.block, threshold=0.5), Draws(0.0, 0, 1.0, Noise(n)),
         )  # fmt: skip
         return Reply(ids, beginning, chunk_size=4 if self.masks and n % 5 == 0 else None)
 

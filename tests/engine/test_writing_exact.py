@@ -16,9 +16,9 @@ from oracles import denoising
 from oracles import diffusion_gemma as oracle
 from transformers.models.diffusion_gemma.generation_diffusion_gemma import EntropyBoundSamplerConfig
 
+from ramet.denoise.canvas_config import CanvasConfig
 from ramet.denoise.course import Writing
 from ramet.denoise.noise import Noise
-from ramet.denoise.settings import Denoising
 from ramet.engine.engine import Engine
 from ramet.generation import Generation, GenerationRequest, Piece
 from ramet.tree import Tree
@@ -58,8 +58,8 @@ def written(
     name: str, prompt: list[int], told: dict[str, Any], **asked: Any
 ) -> tuple[Generation, list[Piece], list[Tree]]:
     """Ours, its pieces, and the trees that it took."""
-    settings = Denoising.of(denoising.model(name).config, told)
-    settings = settings if "eos_token_id" in told else replace(settings, eos=frozenset())
+    settings = CanvasConfig.of(denoising.model(name).config, told)
+    settings = settings if "eos_token_id" in told else replace(settings, stop_ids=frozenset())
     pieces: list[Piece] = []
     request = GenerationRequest(tuple(prompt), seed=SEED, **asked)
     trees = denoising.follow(denoising.decoder(name), Writing(request, settings, pieces.append))

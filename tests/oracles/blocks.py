@@ -1,4 +1,4 @@
-"""Blocks of one reply, one position at a time: what LiveBlocks does for many in arrays.
+"""Blocks of one reply, one position at a time: what RunningBlocks does for many in arrays.
 
 A position is *masked* until a token is accepted for it, *pending* until a pass ran with that token, and then *cached*:
 its keys are in pages, and it is not run again. The first block may begin with the end of the prompt, whose tokens are
@@ -48,8 +48,8 @@ class Blocks:
     """The live blocks of one reply: one, or two where rows of a block run beside those of the next.
 
     The prompt's whole blocks [0, n_prefix) are to be in pages before the first step: their rows see each other as a
-    segment's with this block do. A token of `eos` ends the reply and is its last; chunks have nothing behind it. Behind
-    `max_tokens` the block is run to its end. With the mode "block" each step runs a block whole and keeps nothing of
+    segment's with this block do. A token of `stop_ids` ends the reply and is its last; chunks have nothing behind it.
+    Behind `max_tokens` the block is run to its end. With the mode "block" each step runs a block whole and keeps nothing of
     it, until all of it is known and one more keeps it: the way of other engines, and what chunks are compared with.
     """
 
@@ -60,7 +60,7 @@ class Blocks:
         block: int,
         mask: int,
         max_tokens: int,
-        eos: Collection[int] = (),
+        stop_ids: Collection[int] = (),
         mode: Mode = "chunk",
     ) -> None:
         assert block >= 2
@@ -69,10 +69,10 @@ class Blocks:
         self.n_context = self.n_prefix  # rows of the reply's path: the prompt's whole blocks, and what is cached
         self.n_steps = 0
         self.finish: Finish | None = None
-        self._block, self._mask, self._mode, self._eos = block, mask, mode, frozenset(eos)
+        self._block, self._mask, self._mode, self._stop_ids = block, mask, mode, frozenset(stop_ids)
         self._n_prompt = self._told = len(prompt)  # up to _told, what was accepted has been returned
         self._end = len(prompt) + max_tokens  # behind the last position that the reply may have
-        self._until = 1 << 30  # behind a token of eos
+        self._until = 1 << 30  # behind a token of stop_ids
         self._start = self.n_prefix  # of the first live block
         self._tokens: list[int] = prompt[self.n_prefix :].tolist()  # of the live blocks
         self._pending = list(range(self.n_prefix, len(prompt)))  # positions, ascending
@@ -214,7 +214,7 @@ class Blocks:
         for at, token in zip(positions, tokens, strict=True):
             self._tokens[at - self._start] = token
             self._masked.remove(at)
-            if token in self._eos:
+            if token in self._stop_ids:
                 self._end, self._until = min(self._end, at + 1), min(self._until, at + 1)
         self._pending = sorted(self._pending + positions)
 
@@ -225,7 +225,7 @@ class Blocks:
         known = self._tokens[self._told - self._start : until - self._start]
         self._told = until
         if until == self._end:
-            self.finish = "stop" if known[-1] in self._eos else "length"
+            self.finish = "stop" if known[-1] in self._stop_ids else "length"
         return known
 
     def _open(self) -> None:

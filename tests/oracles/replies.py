@@ -14,7 +14,7 @@ from oracles.block_models import BlockModel
 from oracles.blocks import Blocks, Chunk, Mode
 
 from ramet.denoise.noise import Noise
-from ramet.denoise.unmask import Unmasking
+from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.tree import FloatArray, IntArray
 
 
@@ -56,14 +56,14 @@ class Rows:
 
 def decode(
     model: BlockModel, prompt: Sequence[int], *, block: int, mask: int, sizes: Sequence[int], max_tokens: int,
-    eos: Collection[int] = (), mode: Mode = "chunk", unmasking: Unmasking | None = None, temperature: float = 0.0,
-    seed: int = 0, ahead: bool = False,
+    stop_ids: Collection[int] = (), mode: Mode = "chunk", unmasking: UnmaskPolicy | None = None,
+    temperature: float = 0.0, seed: int = 0, ahead: bool = False,
 ) -> Told:  # fmt: skip
     """The reply to a prompt in chunks of `sizes`, over and over."""
     ids = np.array(prompt, np.int32)
-    blocks = Blocks(ids, block=block, mask=mask, max_tokens=max_tokens, eos=eos, mode=mode)
+    blocks = Blocks(ids, block=block, mask=mask, max_tokens=max_tokens, stop_ids=stop_ids, mode=mode)
     rows, told, noise = Rows.of(prompt[: blocks.n_prefix], block), Told(), Noise.of(seed, ids)
-    settle = unmasking or Unmasking(block=block)
+    settle = unmasking or UnmaskPolicy(block=block)
     while blocks.finish is None:
         size = sizes[told.n_steps % len(sizes)]
         chunk = blocks.chunk(size, ahead=ahead and size == block)

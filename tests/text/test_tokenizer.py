@@ -156,7 +156,7 @@ def test_html_tags_are_text_unless_they_are_special() -> None:
     full = byte_level([], [])
     full.add_tokens([AddedToken(text, normalized=False) for text in ("<td>", "</td>", "<think>", "</s>")])
     full.add_special_tokens([AddedToken("<s>", normalized=False)])
-    tokenizer = Tokenizer(full, eos=[full.token_to_id("</s>")])
+    tokenizer = Tokenizer(full, stop_ids=[full.token_to_id("</s>")])
     assert set(tokenizer.control) == {"<think>", "<s>", "</s>"}
     ids = tokenizer.encode("<td><s>x</s></td><think>")
     assert set(ids).isdisjoint(tokenizer.control.values())
@@ -313,7 +313,7 @@ def test_ends_of_text(tmp_path: Path) -> None:
     tiny.save_tokenizer(tmp_path, eos_token={"content": "<|im_end|>", "special": True})
     control = read_tokenizer(tmp_path).control
     end, stop = control["<|im_end|>"], control["<|endoftext|>"]
-    assert read_tokenizer(tmp_path, [stop, end]).eos == (end, stop)
+    assert read_tokenizer(tmp_path, [stop, end]).stop_ids == (end, stop)
 
 
 def test_tokens_that_only_the_configuration_names(tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_a_directory_without_tokenizer_json(tmp_path: Path) -> None:
 def test_gguf_equals_the_file(small: Tokenizer, tmp_path: Path) -> None:
     tokenizer = gguf_tokenizer(metadata(tmp_path), "here")
     assert tokenizer.control == small.control
-    assert tokenizer.eos == small.eos
+    assert tokenizer.stop_ids == small.stop_ids
     for text in (*AWKWARD, *tiny.CONTROL):
         rendered = f"{text}<|im_end|>\n{text}"
         assert tokenizer.encode(text) == small.encode(text)
@@ -466,7 +466,7 @@ def test_smollm2_equals_transformers_on_its_gguf(smollm2: Tokenizer) -> None:
     for text in AWKWARD:
         assert smollm2.encode(text) == theirs.encode(text, add_special_tokens=False)
     assert smollm2.encode_rendered("<|im_start|>user") == theirs.encode("<|im_start|>user", add_special_tokens=False)
-    assert (smollm2.bos, smollm2.eos) == (None, (theirs.eos_token_id,))
+    assert (smollm2.bos, smollm2.stop_ids) == (None, (theirs.eos_token_id,))
     # Theirs drops `pre`: SmolLM2's own tokenizer.json sets each digit apart first, so two spaces before it make one.
     assert smollm2.encode("a  1") == [*smollm2.encode("a"), *smollm2.encode("  "), *smollm2.encode("1")]
     assert theirs.encode("a  1") != smollm2.encode("a  1")

@@ -250,7 +250,7 @@ def test_a_checkpoint_loads(tokenizer: Tokenizer, tmp_path: Path) -> None:
         masking = engine.masking
         assert masking is not None
         assert (masking.size, masking.mask) == (BLOCK, id_of(tokenizer, MASK))
-        assert masking.eos == {id_of(tokenizer, STOP), id_of(tokenizer, END)}
+        assert masking.stop_ids == {id_of(tokenizer, STOP), id_of(tokenizer, END)}
         (example,) = held_out(1)["decisions"]
         assert example.question is not None
         answers = engine.decide(state=example.state, questions={"q": example.question}).answers

@@ -132,7 +132,7 @@ def test_ends_of_text_from_the_models_configuration(tmp_path: Path) -> None:
     directory = copied(tiny.llama(), tmp_path / "c", eos_token_id=[7, 8])
     (directory / "generation_config.json").write_text('{"eos_token_id": [8, 9]}')
     checkpoint = open_checkpoint(directory)
-    assert checkpoint.tokenizer().eos == (checkpoint.tokenizer().control["<|im_end|>"], 7, 8, 9)
+    assert checkpoint.tokenizer().stop_ids == (checkpoint.tokenizer().control["<|im_end|>"], 7, 8, 9)
     assert checkpoint.tokenizer() is checkpoint.tokenizer()
     assert checkpoint.frame().opening == "user\n"
 

@@ -12,10 +12,10 @@ from fixtures import tiny
 from fixtures.tiny_engine import MAKERS
 from transformers import CONFIG_MAPPING, PretrainedConfig
 
+from ramet.config_schema import COUNTING, KEYS
 from ramet.engine.load import open_known, shape_of
 from ramet.errors import CheckpointError
 from ramet.families import FAMILIES
-from ramet.keys import COUNTING, KEYS
 from tests.weights.test_checkpoint import copied
 
 # What a configuration's fields are to us. All that transformers gives a model type is in one of these.

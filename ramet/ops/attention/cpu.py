@@ -197,7 +197,7 @@ class _Shapes:
     def shared(
         self, s: int, k: torch.Tensor, v: torch.Tensor, pages: KeyValue | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Keys, values and places of what segment s sees above itself."""
+        """ConfigSchema, values and places of what segment s sees above itself."""
         path: list[int] = []
         while (above := self.parents[path[0] if path else s]) >= 0:
             path.insert(0, above)

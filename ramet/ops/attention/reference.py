@@ -64,7 +64,7 @@ def keep(pages: KeyValue, k: torch.Tensor, v: torch.Tensor, stream: Stream) -> N
 def _sources(
     s: int, k: torch.Tensor, v: torch.Tensor, stream: Stream, pages: KeyValue | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Keys, values, places [M] of all that segment s may see, and whether each is of s itself."""
+    """ConfigSchema, values, places [M] of all that segment s may see, and whether each is of s itself."""
     path = [s]
     while int(stream.parents[path[0]]) >= 0:
         path.insert(0, int(stream.parents[path[0]]))

@@ -18,7 +18,7 @@ from pydantic import (
 from ramet import media
 from ramet.denoise.draws import MAX_TOP_K
 from ramet.denoise.elastic import MIN_SIZE
-from ramet.denoise.unmask import Strategy
+from ramet.denoise.unmask_policy import Strategy
 from ramet.errors import InvalidRequest, Problem
 from ramet.generation import GenerationRequest, Kind
 from ramet.names import is_media, nearest

@@ -1,4 +1,4 @@
-"""Live: replies that are being written, many at once, as the steps of all of them see it.
+"""RunningReplies: replies that are being written, many at once, as the steps of all of them see it.
 
 A *place* is a small number, that of a reply while it is live: rows of arrays are a reply's by its place. Positions are
 counted from 0 of the prompt.
@@ -14,7 +14,7 @@ import numpy as np
 
 from ramet.denoise.commits import Passed
 from ramet.denoise.draws import Draws
-from ramet.denoise.unmask import Unmasking
+from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.generation import Finish
 from ramet.tree import BoolArray, FloatArray, IntArray, Sampling
 
@@ -39,8 +39,8 @@ class Beginning:
     `start` rows are its path's, in pages: with blocks of masks a whole number of blocks, otherwise all known tokens but
     the last. `tokens` [n] are those from position `start` on, where `known` [n] says so; known ones are to be run. The
     prompt has n_prompt tokens; positions below `told` were told already, from n_prompt on; `end` is behind the last one
-    that the reply may have. A token of `ends` is told and is the last. `logprobs` [n] are of the known ones that were
-    drawn; `steps` those that each live block has taken part in.
+    that the reply may have. A token of `stop_ids` is told and is the last. `logprobs` [n] are of the known ones that
+    were drawn; `steps` those that each live block has taken part in.
     """
 
     start: int
@@ -49,8 +49,8 @@ class Beginning:
     n_prompt: int
     told: int
     end: int
-    ends: frozenset[int]
-    unmasking: Unmasking
+    stop_ids: frozenset[int]
+    unmasking: UnmaskPolicy
     draws: Draws
     logprobs: FloatArray | None = None
     steps: tuple[int, int] = (0, 0)
@@ -92,10 +92,10 @@ class Taken:
     tokens: IntArray
     logprobs: FloatArray
     finish: np.ndarray[tuple[int], np.dtype[np.int8]]
-    passed: Callable[[], Mapping[Unmasking, Passed]] = dict
+    passed: Callable[[], Mapping[UnmaskPolicy, Passed]] = dict
 
 
-class Live(Protocol):
+class RunningReplies(Protocol):
     """Live replies by their places. `least`: rows that a reply's step has where there are as many; `largest`: the size
     of its largest steps. `exact`: whether pages hold what a pass over all tokens would have left there. `groups`: the
     unmaskings in use, by number."""
@@ -105,7 +105,7 @@ class Live(Protocol):
     exact: bool
 
     @property
-    def groups(self) -> list[Unmasking]: ...
+    def groups(self) -> list[UnmaskPolicy]: ...
 
     def add(self, beginning: Beginning) -> int:
         """The reply's place, which is another's once it is dropped."""

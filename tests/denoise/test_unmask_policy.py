@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramet.denoise.unmask import Strategy, Unmasking, dynamic, entropy_bounded, static
+from ramet.denoise.unmask_policy import Strategy, UnmaskPolicy, dynamic, entropy_bounded, static
 from ramet.errors import InvalidRequest
 
 STRATEGIES: tuple[Strategy, ...] = (
@@ -43,21 +43,21 @@ def test_entropies_add_up_below_the_bound() -> None:
 def test_one_is_forced() -> None:
     entropy = np.array([3.0, 2.0, 1.0, 4.0, 5.0], np.float32)
     for strategy, forced in (("low_confidence_dynamic", 3), ("entropy_bounded", 2)):
-        unmasking = Unmasking(block=8, strategy=strategy, threshold=1.0)
+        unmasking = UnmaskPolicy(block=8, strategy=strategy, threshold=1.0)
         passed = unmasking.passed(CONFIDENCE, entropy, 0)
         assert not passed.any()
         assert np.flatnonzero(unmasking.accepted(passed, CONFIDENCE, entropy)).tolist() == [forced]
 
 
 def test_sequential() -> None:
-    unmasking = Unmasking(block=8, strategy="sequential", steps=3)
+    unmasking = UnmaskPolicy(block=8, strategy="sequential", steps=3)
     rows = [np.flatnonzero(unmasking.passed(CONFIDENCE, CONFIDENCE, step)).tolist() for step in range(3)]
     assert rows == [[0, 1, 2], [0, 1, 2], [0, 1]]
 
 
 @pytest.mark.parametrize(("block", "steps"), [(32, None), (32, 5), (8, 3), (4, 4), (7, 1)])
 def test_quotas_fill_a_block(block: int, steps: int | None) -> None:
-    unmasking = Unmasking(block=block, steps=steps)
+    unmasking = UnmaskPolicy(block=block, steps=steps)
     quotas = [unmasking.quota(step) for step in range(steps or block)]
     assert sum(quotas) == block
     assert quotas == sorted(quotas, reverse=True)
@@ -72,7 +72,7 @@ def test_quotas_fill_a_block(block: int, steps: int | None) -> None:
 def test_every_step_gains(
     strategy: Strategy, rows: list[tuple[float, float]], step: int, steps: int, threshold: float
 ) -> None:
-    unmasking = Unmasking(block=32, strategy=strategy, steps=steps, threshold=threshold)
+    unmasking = UnmaskPolicy(block=32, strategy=strategy, steps=steps, threshold=threshold)
     confidence, entropy = np.array(rows, np.float32).T
     passed = unmasking.passed(confidence, entropy, step)
     accepted = unmasking.accepted(passed, confidence, entropy)
@@ -89,8 +89,8 @@ def test_every_step_gains(
 def test_at_a_row_a_step_the_strategies_agree() -> None:
     flat = np.full(5, 0.5, np.float32)
     rows = {
-        strategy: Unmasking(block=8, strategy=strategy, threshold=0.9).accepted(
-            Unmasking(block=8, strategy=strategy, threshold=0.9).passed(flat, 4 * flat, 0), flat, 4 * flat
+        strategy: UnmaskPolicy(block=8, strategy=strategy, threshold=0.9).accepted(
+            UnmaskPolicy(block=8, strategy=strategy, threshold=0.9).passed(flat, 4 * flat, 0), flat, 4 * flat
         ).tolist()
         for strategy in STRATEGIES
     }  # fmt: skip
@@ -107,4 +107,4 @@ def test_at_a_row_a_step_the_strategies_agree() -> None:
 )  # fmt: skip
 def test_what_is_refused(wrong: dict[str, object], field: str) -> None:
     with pytest.raises(InvalidRequest, match=field):
-        Unmasking(block=32, **wrong)
+        UnmaskPolicy(block=32, **wrong)

@@ -1,4 +1,4 @@
-"""Mail: what the engine's thread tells the tasks of event loops, all of a round at once."""
+"""PieceOutbox: what the engine's thread tells the tasks of event loops, all of a round at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ramet.generation import Piece
 Inbox = Queue[Piece | None]
 
 
-class Mail:
+class PieceOutbox:
     """To wake a loop takes longer than what it is told: hundreds of replies wake it once a round. Of one thread."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ramet.engine.mail import Inbox, Mail
+from ramet.engine.outbox import Inbox, PieceOutbox
 from ramet.generation import Piece
 
 
@@ -20,7 +20,7 @@ class Closed(asyncio.AbstractEventLoop):
 
 
 def test_a_loop_that_has_just_been_closed_keeps_nobody_else_waiting() -> None:
-    mail, piece = Mail(), Piece((), 1)
+    mail, piece = PieceOutbox(), Piece((), 1)
 
     async def arrived() -> list[Piece | None]:
         inbox = Inbox()

@@ -13,7 +13,7 @@ from fixtures.waiting import GUARD_S
 from oracles import diffusion_gemma as oracle
 
 from ramet.engine.engine import Engine
-from ramet.engine.runner import Flight
+from ramet.engine.runner import InFlight
 from ramet.engine.scheduler import Batch
 from ramet.errors import EngineFault, RequestTooLong
 from ramet.ops.head import reference as head
@@ -153,7 +153,7 @@ def test_after_a_failed_round_each_tree_runs_alone_and_what_follows_together() -
     with Engine.load(oracle.saved("plain"), **settings) as engine:
         launch, n_jobs, there = engine._runner.launch, list[int](), threading.Event()
 
-        def failing(batch: Batch) -> Flight:
+        def failing(batch: Batch) -> InFlight:
             n_jobs.append(len(batch.jobs))
             there.wait(GUARD_S)
             if len(n_jobs) == 3:

@@ -19,13 +19,13 @@ _ENTROPY_BOUND = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Denoising:
+class CanvasConfig:
     """A canvas of `canvas_length` ids takes `max_steps` steps at most, the first at a temperature of t_max, the last
     near t_min.
 
     Of what a step draws, the surest is accepted, up to `entropy_bound` nats. A canvas is finished early when its
     likeliest ids were those of `stability_threshold` steps before, and their mean entropy is below
-    `confidence_threshold` nats. An id of `eos` ends a reply, of `max_new_tokens` unless a request says otherwise.
+    `confidence_threshold` nats. An id of `stop_ids` ends a reply, of `max_new_tokens` unless a request says otherwise.
     `pad` fills what is behind an end. Raises ValueError.
     """
 
@@ -38,7 +38,7 @@ class Denoising:
     stability_threshold: int
     confidence_threshold: float
     max_new_tokens: int
-    eos: frozenset[int] = frozenset()
+    stop_ids: frozenset[int] = frozenset()
     pad: int | None = None
 
     def __post_init__(self) -> None:
@@ -50,11 +50,11 @@ class Denoising:
         for name in ("entropy_bound", "confidence_threshold"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0")
-        if odd := [i for i in (*self.eos, self.pad) if i is not None and not 0 <= i < self.vocab_size]:
+        if odd := [i for i in (*self.stop_ids, self.pad) if i is not None and not 0 <= i < self.vocab_size]:
             raise ValueError(f"{odd[0]} ends a reply or fills a canvas, but ids run from 0 to {self.vocab_size - 1}")
 
     @classmethod
-    def of(cls, config: Any, generation: Mapping[str, Any]) -> Denoising:
+    def of(cls, config: Any, generation: Mapping[str, Any]) -> CanvasConfig:
         """Of a transformers configuration that has a canvas_length, and what generation_config.json holds, if anything.
         Raises CheckpointError."""
         own, text = Fields(generation, "generation_config.json"), config.get_text_config()
@@ -69,7 +69,7 @@ class Denoising:
                 canvas_length=config.canvas_length,
                 max_steps=told.pop("max_denoising_steps"),
                 entropy_bound=_entropy_bound(own.inner("sampler_config")),
-                eos=frozenset(_first(ids, "eos_token_id").ids("eos_token_id")),
+                stop_ids=frozenset(_first(ids, "eos_token_id").ids("eos_token_id")),
                 pad=_first(ids, "pad_token_id").whole("pad_token_id"),
                 **told,
             )

@@ -9,7 +9,7 @@ import pytest
 from oracles.block_models import RAW
 
 from ramet.config import make_config
-from ramet.denoise.masking import Masking
+from ramet.denoise.block_config import BlockConfig
 from ramet.errors import CheckpointError, InvalidRequest
 from ramet.families import FAMILIES
 
@@ -18,13 +18,15 @@ CONTROL = {"<|endoftext|>": 151643, "<|im_end|>": 151645, "<|MASK|>": 151669}
 
 def masking(
     name: str = "JetLM/SDAR-8B-Chat", family: str = "sdar", size: int | None = None, *,
-    generation: dict[str, Any] | None = None, eos: tuple[int, ...] = (151643,),
+    generation: dict[str, Any] | None = None, stop_ids: tuple[int, ...] = (151643,),
     control: dict[str, int] = CONTROL, paths: Sequence[str] = (), **config: Any,
-) -> Masking:  # fmt: skip
+) -> BlockConfig:  # fmt: skip
     defaults = FAMILIES[family].blocks
     assert defaults is not None
     made = make_config(RAW[family] | {"vocab_size": 157184, "eos_token_id": 151643} | config, None, "config.json")
-    return Masking.of(name, made, generation or {}, defaults, control=control, eos=eos, size=size, paths=paths)
+    return BlockConfig.of(
+        name, made, generation or {}, defaults, control=control, stop_ids=stop_ids, size=size, paths=paths
+    )
 
 
 @pytest.mark.parametrize(("name", "family", "size", "config", "wanted"), [
@@ -55,12 +57,12 @@ def test_the_mask() -> None:
 
 def test_what_ends_a_reply() -> None:
     """Both of SDAR's, though its configuration names one; never the mask."""
-    assert masking().eos == {151643, 151645}
-    assert masking(eos=(151643, 151669)).eos == {151643, 151645}
+    assert masking().stop_ids == {151643, 151645}
+    assert masking(stop_ids=(151643, 151669)).stop_ids == {151643, 151645}
     llada = {"<|endoftext|>": 156892, "<|role_end|>": 156900}
-    assert masking("L", "llada2_moe", control=llada, eos=(156892,)).eos == {156892, 156900}
+    assert masking("L", "llada2_moe", control=llada, stop_ids=(156892,)).stop_ids == {156892, 156900}
     with pytest.raises(CheckpointError, match="no id ends a reply"):
-        masking(control={}, eos=())
+        masking(control={}, stop_ids=())
 
 
 @pytest.mark.parametrize(("config", "message"), [

@@ -1,4 +1,4 @@
-"""LiveBlocks: replies that are written in blocks of masks, all in arrays.
+"""RunningBlocks: replies that are written in blocks of masks, all in arrays.
 
 A position is *masked* until a token is accepted for it, *pending* until a pass ran with that token, and then *cached*:
 its keys are in pages, and it is not run again. A reply has one live block, or two where rows of a block run beside
@@ -14,21 +14,21 @@ import numpy.typing as npt
 
 from ramet.denoise.asked import Asked, grown
 from ramet.denoise.commits import Passed
-from ramet.denoise.live import GOES_ON, Beginning, Chunks, Mode, Taken, logprobs_of
 from ramet.denoise.noise import uniforms
 from ramet.denoise.ragged import before, owners, ranges
-from ramet.denoise.unmask import Unmasking
-from ramet.denoise.unmaskings import Unmaskings
+from ramet.denoise.running import GOES_ON, Beginning, Chunks, Mode, Taken, logprobs_of
+from ramet.denoise.unmask_policies import UnmaskPolicies
+from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.tree import BoolArray, FloatArray, IntArray
 
 Ints = npt.NDArray[np.int64]
-Shown = Callable[[], Mapping[Unmasking, Passed]]
+Shown = Callable[[], Mapping[UnmaskPolicy, Passed]]
 
 _PENDING, _MASKED = range(2)
 _FAR = np.iinfo(np.int32).max
 
 
-class LiveBlocks:
+class RunningBlocks:
     """In blocks of `block` positions, masked ones holding the id `mask`, which is never drawn.
 
     A chunk of a size is the pending rows and then the leftmost masked ones of the first block, or, where nothing of it
@@ -54,7 +54,7 @@ class LiveBlocks:
         self.least, self.exact = (2, False) if mode == "chunk" else (block, True)
         self._ahead = ahead and mode == "chunk"
         self.largest = block if mode == "block" or self._ahead else 2 * block
-        self._asked, self._unmaskings = Asked(), Unmaskings()
+        self._asked, self._unmaskings = Asked(), UnmaskPolicies()
         # [P, 2, 2, B]: rows that may run, by block, whether pending or masked, and place: in the order of a chunk
         self._live = np.zeros((0, 2, 2, block), np.bool_)
         self._tokens = np.zeros((0, 2 * block), np.int32)  # of the live blocks
@@ -72,7 +72,7 @@ class LiveBlocks:
         self._is_masked = (np.zeros((2, 2, block), np.bool_) | (np.arange(2) == _MASKED)[:, None]).ravel()
 
     @property
-    def groups(self) -> list[Unmasking]:
+    def groups(self) -> list[UnmaskPolicy]:
         return self._unmaskings.groups
 
     def add(self, beginning: Beginning) -> int:
@@ -92,7 +92,7 @@ class LiveBlocks:
         if beginning.logprobs is not None:
             self._logprobs[place, :n] = beginning.logprobs
         written = beginning.known & (np.arange(n) >= beginning.n_prompt - beginning.start)
-        ends = np.flatnonzero(written & np.isin(beginning.tokens, list(beginning.ends)))  # also behind max_tokens
+        ends = np.flatnonzero(written & np.isin(beginning.tokens, list(beginning.stop_ids)))  # also behind max_tokens
         self._until[place] = beginning.start + ends[0] + 1 if len(ends) else _FAR
         runs = np.arange(2 * block) < n_open * block
         self._live[place, :, _PENDING] = (known & runs).reshape(2, block)
@@ -114,7 +114,7 @@ class LiveBlocks:
             n_prompt=int(asked.n_prompt[place]),
             told=int(asked.told[place]),
             end=int(asked.end[place]),
-            ends=asked.ends(place),
+            stop_ids=asked.ends(place),
             unmasking=self.groups[self._group[place]],
             draws=asked.draws(place),
             logprobs=self._logprobs[place, :n].copy(),
@@ -377,7 +377,7 @@ class LiveBlocks:
         self._steps[places, at], self._n_open[places] = 0, at + 1
 
 
-def by_unmasking(shown: Passed, groups: IntArray, unmaskings: Sequence[Unmasking]) -> dict[Unmasking, Passed]:
+def by_unmasking(shown: Passed, groups: IntArray, unmaskings: Sequence[UnmaskPolicy]) -> dict[UnmaskPolicy, Passed]:
     """What chunks have shown, groups [N] being the numbers of their unmaskings."""
     return {unmaskings[group]: shown.of(groups == group) for group in np.unique(groups).tolist()}
 

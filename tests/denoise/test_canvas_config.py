@@ -9,7 +9,7 @@ import pytest
 from oracles import diffusion_gemma as oracle
 from transformers.models.diffusion_gemma.generation_diffusion_gemma import DiffusionGemmaGenerationConfig
 
-from ramet.denoise.settings import Denoising
+from ramet.denoise.canvas_config import CanvasConfig
 from ramet.errors import CheckpointError
 
 PUBLISHED = {  # of the 26B
@@ -20,14 +20,14 @@ PUBLISHED = {  # of the 26B
 
 
 def test_the_published_checkpoint() -> None:
-    assert Denoising.of(oracle.config("plain"), PUBLISHED) == Denoising(
+    assert CanvasConfig.of(oracle.config("plain"), PUBLISHED) == CanvasConfig(
         vocab_size=oracle.VOCAB_SIZE, canvas_length=16, max_steps=48, t_min=0.4, t_max=0.8, entropy_bound=0.1,
-        stability_threshold=1, confidence_threshold=0.005, max_new_tokens=256, eos=frozenset({1, 50, 106}), pad=0,
+        stability_threshold=1, confidence_threshold=0.005, max_new_tokens=256, stop_ids=frozenset({1, 50, 106}), pad=0,
     )  # fmt: skip
 
 
 def test_what_is_left_open_is_as_transformers_has_it() -> None:
-    found = Denoising.of(oracle.config("plain"), {"t_min": None, "sampler_config": None})
+    found = CanvasConfig.of(oracle.config("plain"), {"t_min": None, "sampler_config": None})
     defaults = DiffusionGemmaGenerationConfig._get_default_generation_params()
     assert found.entropy_bound == defaults.pop("sampler_config").entropy_bound
     assert found.max_steps == defaults.pop("max_denoising_steps")
@@ -36,11 +36,11 @@ def test_what_is_left_open_is_as_transformers_has_it() -> None:
 
 def test_ends_are_those_of_replies_before_those_of_the_model() -> None:
     config = oracle.config("plain", eos_token_id=7, pad_token_id=3)
-    assert Denoising.of(config, {}).eos == {7}
-    assert Denoising.of(config, {}).pad == 3
-    assert Denoising.of(config, {"eos_token_id": 9, "pad_token_id": 4}).eos == {9}
-    assert Denoising.of(config, {"eos_token_id": [], "pad_token_id": 0}) == replace(
-        Denoising.of(config, {}), eos=frozenset(), pad=0
+    assert CanvasConfig.of(config, {}).stop_ids == {7}
+    assert CanvasConfig.of(config, {}).pad == 3
+    assert CanvasConfig.of(config, {"eos_token_id": 9, "pad_token_id": 4}).stop_ids == {9}
+    assert CanvasConfig.of(config, {"eos_token_id": [], "pad_token_id": 0}) == replace(
+        CanvasConfig.of(config, {}), stop_ids=frozenset(), pad=0
     )
 
 
@@ -58,4 +58,4 @@ def test_ends_are_those_of_replies_before_those_of_the_model() -> None:
 ])  # fmt: skip
 def test_what_makes_no_sense(told: dict[str, Any], message: str) -> None:
     with pytest.raises(CheckpointError, match=rf"generation_config\.json: .*{message}"):
-        Denoising.of(oracle.config("plain"), PUBLISHED | told)
+        CanvasConfig.of(oracle.config("plain"), PUBLISHED | told)

@@ -11,9 +11,9 @@ from oracles.block_models import RAW, BlockModel
 from transformers import CONFIG_MAPPING
 
 from ramet.config import config_of, make_config, raw_config, rope_frequencies
+from ramet.config_schema import COUNTING, KEYS
 from ramet.errors import CheckpointError
 from ramet.families import FAMILIES
-from ramet.keys import COUNTING, KEYS
 from ramet.layers.shape import AttentionShape, ExpertsShape, GroupsShape, MLPShape, Shape
 
 # The keys of JetLM/SDAR-4B-Chat, of SDAR-30B-A3B and of inclusionAI/LLaDA2.0-mini.

@@ -1,5 +1,5 @@
-"""Keys: what config.json says of model types that `transformers` does not know, typed and loud; and what it may not say
-of any.
+"""ConfigSchema: what config.json says of model types that `transformers` does not know, typed and loud; and what it may
+not say of any.
 
 Other keys are ignored: training frameworks leave many of their own.
 """
@@ -59,7 +59,7 @@ COUNTING: dict[str, tuple[object, ...]] = {
 _STORED = ("quantization_config", "compression_config")  # how weights are stored that are no plain numbers
 
 
-class Keys(BaseModel):
+class ConfigSchema(BaseModel):
     """Those that all have. A number of tokens or of rows is an integer above 0; ids are from 0 on."""
 
     model_config = ConfigDict(strict=True, frozen=True)
@@ -107,12 +107,12 @@ class Keys(BaseModel):
         return own | {"rope_parameters": rope, "name_or_path": self.name_or_path or ""}
 
 
-class SDARKeys(Keys):
+class SDARSchema(ConfigSchema):
     intermediate_size: PositiveInt
     attention_bias: bool = False
 
 
-class ExpertsKeys(Keys):
+class ExpertsSchema(ConfigSchema):
     """Those of all models whose rows choose experts."""
 
     num_experts: PositiveInt
@@ -121,13 +121,13 @@ class ExpertsKeys(Keys):
     norm_topk_prob: bool
 
 
-class SDARMoEKeys(ExpertsKeys):
+class SDARMoESchema(ExpertsSchema):
     attention_bias: bool = False
     decoder_sparse_step: int = 1
     mlp_only_layers: list[int] | None = None
 
 
-class LLaDA2Keys(ExpertsKeys):
+class LLaDA2Schema(ExpertsSchema):
     """Its rotary embedding turns a part of each head, said in one of two ways."""
 
     intermediate_size: PositiveInt
@@ -156,7 +156,7 @@ class LLaDA2Keys(ExpertsKeys):
         return values
 
 
-KEYS: dict[str, type[Keys]] = {"llada2_moe": LLaDA2Keys, "sdar": SDARKeys, "sdar_moe": SDARMoEKeys}
+KEYS: dict[str, type[ConfigSchema]] = {"llada2_moe": LLaDA2Schema, "sdar": SDARSchema, "sdar_moe": SDARMoESchema}
 
 
 def check_stored(raw: Mapping[str, Any], where: str) -> None:

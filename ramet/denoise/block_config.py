@@ -1,4 +1,4 @@
-"""Masking: the blocks of a model that fills in masks, resolved once, and where each part was found."""
+"""BlockConfig: the blocks of a model that fills in masks, resolved once, and where each part was found."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Defaults(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Masking:
-    """size: rows of a block, two at least. mask: the id of what is not known yet. eos: ids that end a reply. found:
-    where each of them was, in words."""
+class BlockConfig:
+    """size: rows of a block, two at least. mask: the id of what is not known yet. stop_ids: ids that end a reply.
+    found: where each of them was, in words."""
 
     size: int
     mask: int
-    eos: frozenset[int]
+    stop_ids: frozenset[int]
     found: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -49,11 +49,11 @@ class Masking:
         defaults: Defaults,
         *,
         control: Mapping[str, int],
-        eos: tuple[int, ...],
+        stop_ids: tuple[int, ...],
         size: int | None = None,
         paths: Sequence[str] = (),
-    ) -> Masking:
-        """Of the checkpoint `name`, its configuration and what generation_config.json holds; control and eos: the
+    ) -> BlockConfig:
+        """Of the checkpoint `name`, its configuration and what generation_config.json holds; control and stop_ids: the
         tokenizer's. `size` is an option and wins. `paths`: where the checkpoint lies, whole. Raises CheckpointError;
         InvalidRequest for the option."""
         names = {"the model's name": [name], "its path": paths, "config.json's _name_or_path": [config.name_or_path]}
@@ -75,15 +75,15 @@ class Masking:
                 f"{name}: the mask's id is {mask} ({mask_from}), but ids run from 0 to {config.vocab_size - 1}; "
                 "set mask_token_id in config.json"
             )
-        stops = {control[text] for text in defaults.stops if text in control} | set(eos)
+        stops = {control[text] for text in defaults.stops if text in control} | set(stop_ids)
         if not stops - {mask}:
             raise CheckpointError(f"{name}: no id ends a reply; set eos_token_id in config.json")
         found = {"size": rows_from, "mask": mask_from, "eos": "config.json, generation_config.json and the tokenizer"}
-        return cls(size=rows, mask=mask, eos=frozenset(stops - {mask}), found=found)
+        return cls(size=rows, mask=mask, stop_ids=frozenset(stops - {mask}), found=found)
 
     def describe(self) -> dict[str, str]:
         """What was resolved, for people."""
-        told = {"size": self.size, "mask": self.mask, "eos": ", ".join(map(str, sorted(self.eos)))}
+        told = {"size": self.size, "mask": self.mask, "eos": ", ".join(map(str, sorted(self.stop_ids)))}
         names = {"size": "block_size", "mask": "mask_token_id", "eos": "stop_token_ids"}
         return {names[part]: f"{value} ({self.found[part]})" for part, value in told.items()}
 

@@ -1,4 +1,4 @@
-"""Unmasking: which of the masked rows of a chunk keep what was drawn for them.
+"""UnmaskPolicy: which of the masked rows of a chunk keep what was drawn for them.
 
 What the head tells of a row, in float32 at temperature 1 and over the whole vocabulary but for the mask's id, which is
 never drawn: `confidence`, the probability of the id that was drawn, whether it is the likeliest (greedy) or was sampled
@@ -28,7 +28,7 @@ USED_BY: Mapping[str, tuple[Strategy, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unmasking:
+class UnmaskPolicy:
     """A strategy for blocks of `block` rows, each of which is to take `steps` steps (None: as many as rows).
 
     `threshold` is the confidence above which low_confidence_dynamic accepts, `entropy_bound` the nats that

@@ -1,26 +1,26 @@
-"""Unmaskings: those of live replies, and which rows of a step of all of them keep what was drawn."""
+"""UnmaskPolicies: those of live replies, and which rows of a step of all of them keep what was drawn."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ramet.denoise.ragged import Places, before, owners
-from ramet.denoise.unmask import Unmasking
+from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.tree import BoolArray, FloatArray, IntArray
 
 
-class Unmaskings:
+class UnmaskPolicies:
     """Each once, in `groups`, by a number that is another's once no reply has it any more; `thresholds` [G]."""
 
     def __init__(self) -> None:
-        self.groups: list[Unmasking] = []
-        self._numbers: dict[Unmasking, int] = {}
+        self.groups: list[UnmaskPolicy] = []
+        self._numbers: dict[UnmaskPolicy, int] = {}
         self._n_replies: list[int] = []  # [G]
         self._free: list[int] = []
         self.thresholds = np.zeros(0, np.float32)
         self._is_plain = np.ones(0, np.bool_)  # [G] by the threshold alone, or the surest
 
-    def add(self, unmasking: Unmasking) -> int:
+    def add(self, unmasking: UnmaskPolicy) -> int:
         """One more reply has it: the number of its group."""
         if unmasking not in self._numbers:
             if not self._free:
@@ -44,7 +44,7 @@ class Unmaskings:
         """Whether rows of all replies pass by the threshold alone."""
         return bool(self._is_plain.all())
 
-    def _grow(self, unmasking: Unmasking) -> None:
+    def _grow(self, unmasking: UnmaskPolicy) -> None:
         self._free.append(len(self.groups))
         self.groups.append(unmasking)
         self._n_replies.append(0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class QuestionText:
     """What a question says to the model and which replies it compares; equal forms have equal branches.
 
     `prompts` are the words behind the state, or those on a sheet with others, one for each order of the options.

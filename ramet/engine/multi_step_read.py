@@ -1,4 +1,4 @@
-"""Course: work of several trees, each of which depends on what the one before it returned."""
+"""MultiStepRead: work of several trees, each of which depends on what the one before it returned."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 from ramet.tree import Limits, Reads, Tree
 
 
-class Course(Protocol):
+class MultiStepRead(Protocol):
     """What `Engine.follow` runs. Called by the engine's thread between rounds: it takes microseconds, and raises
     nothing that its maker could have refused. Its limits are known beforehand, so that one that begins can also end."""
 

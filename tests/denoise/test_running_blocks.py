@@ -1,4 +1,4 @@
-"""Many replies in LiveBlocks, plain and compiled: each is what it is alone, position by position, in Blocks."""
+"""Many replies in RunningBlocks, plain and compiled: each is what it is alone, position by position, in Blocks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from oracles.blocks import Blocks, Chunk, Mode
 
 from ramet.denoise.draws import Draws
-from ramet.denoise.live import FINISHES, Beginning, Chunks, Taken
-from ramet.denoise.live_blocks import LiveBlocks
 from ramet.denoise.noise import Noise
-from ramet.denoise.unmask import Unmasking
+from ramet.denoise.running import FINISHES, Beginning, Chunks, Taken
+from ramet.denoise.running_blocks import RunningBlocks
+from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.engine.compiled_blocks import CompiledBlocks
 from ramet.ops.native.loader import library
 from ramet.tree import BoolArray, FloatArray, IntArray
@@ -25,18 +25,18 @@ TINY = np.finfo(np.float32).tiny
 LIBRARY = library()
 MASK, VOCAB = 11, 12  # the mask's id is among those that prompts have
 
-Made = Callable[..., LiveBlocks]
+Made = Callable[..., RunningBlocks]
 Outcome = tuple[IntArray, FloatArray, FloatArray]  # of rows that are read: tokens, confidence, entropy
 
 
 @dataclass
 class Reply:
-    """One in LiveBlocks at `place`, and alone in Blocks."""
+    """One in RunningBlocks at `place`, and alone in Blocks."""
 
     prompt: IntArray
     n_tokens: int
     ends: frozenset[int]
-    unmasking: Unmasking
+    unmasking: UnmaskPolicy
     draws: Draws
     alone: Blocks
     place: int = -1
@@ -48,7 +48,7 @@ class Reply:
         start, n = self.alone.n_prefix, len(self.prompt)
         known = np.ones(n - start, np.bool_)
         end = n + self.n_tokens
-        return Beginning(start, self.prompt[start:], known, n, n, end, self.ends, self.unmasking, self.draws)
+        return Beginning(start, self.prompt[start:], known, n, n, end, self.stop_ids, self.unmasking, self.draws)
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class Asks:
     def reply(self, block: int, mode: Mode) -> Reply:
         prompt = np.array(self.prompt, np.int32)
         steps = None if self.steps is None else min(self.steps, block)
-        unmasking = Unmasking(block=block, strategy=self.strategy, threshold=self.threshold, steps=steps)
+        unmasking = UnmaskPolicy(block=block, strategy=self.strategy, threshold=self.threshold, steps=steps)
         draws = Draws(self.temperature, len(prompt), 0.5, Noise(len(prompt)))
-        alone = Blocks(prompt, block=block, mask=MASK, max_tokens=self.n_tokens, eos=self.ends, mode=mode)
-        return Reply(prompt, self.n_tokens, self.ends, unmasking, draws, alone)
+        alone = Blocks(prompt, block=block, mask=MASK, max_tokens=self.n_tokens, stop_ids=self.stop_ids, mode=mode)
+        return Reply(prompt, self.n_tokens, self.stop_ids, unmasking, draws, alone)
 
 
-MADE: dict[str, Made] = {"plain": LiveBlocks}
+MADE: dict[str, Made] = {"plain": RunningBlocks}
 if LIBRARY is not None:
     MADE["compiled"] = partial(CompiledBlocks, LIBRARY)
 each_kind = pytest.mark.parametrize("made", MADE.values(), ids=MADE)
@@ -159,7 +159,7 @@ def test_every_length_of_prompt(made: Made, mode: Mode, ahead: bool) -> None:
         running = [reply for reply in running if reply.alone.finish is None]
 
 
-def again(live: LiveBlocks, reply: Reply) -> None:
+def again(live: RunningBlocks, reply: Reply) -> None:
     beginning = live.beginning(reply.place)
     live.drop(reply.place)
     reply.place = live.add(beginning)
@@ -173,7 +173,7 @@ def again(live: LiveBlocks, reply: Reply) -> None:
     np.testing.assert_array_equal(beginning.tokens[: len(known) - start], known[start:])
 
 
-def step(live: LiveBlocks, replies: list[Reply], rng: np.random.Generator, *, ahead: bool) -> None:
+def step(live: RunningBlocks, replies: list[Reply], rng: np.random.Generator, *, ahead: bool) -> None:
     block = replies[0].unmasking.block
     places = np.array([reply.place for reply in replies], np.int32)
     sizes = rng.integers(2, min(live.largest, block + 2) + 1, len(replies)).astype(np.int32)
@@ -236,10 +236,10 @@ def same_sampling(chunks: Chunks, replies: list[Reply], alone: list[Chunk]) -> N
 
 
 def same_outcome(
-    live: LiveBlocks, places: IntArray, taken: Taken, replies: list[Reply], alone: list[Chunk], outcome: Outcome
+    live: RunningBlocks, places: IntArray, taken: Taken, replies: list[Reply], alone: list[Chunk], outcome: Outcome
 ) -> None:
     ends, told = np.cumsum([len(chunk.read) for chunk in alone]), np.cumsum(taken.n_told)
-    passed: dict[Unmasking, list[tuple[list[bool], int]]] = {}
+    passed: dict[UnmaskPolicy, list[tuple[list[bool], int]]] = {}
     groups = live.group(places).tolist()
     for i, (reply, chunk) in enumerate(zip(replies, alone, strict=True)):
         of = slice(ends[i] - len(chunk.read), ends[i])
@@ -280,18 +280,23 @@ def settled(reply: Reply, confidence: FloatArray, entropy: FloatArray) -> tuple[
 
 
 def one(n_prompt: int, block: int = 4, **kwargs: object) -> Beginning:
-    options = {"ends": frozenset(), "unmasking": Unmasking(block=block), "draws": Draws(0, 0, 1, Noise(1)), "end": 99}
+    options = {
+        "ends": frozenset(),
+        "unmasking": UnmaskPolicy(block=block),
+        "draws": Draws(0, 0, 1, Noise(1)),
+        "end": 99,
+    }
     start = n_prompt // block * block
     tokens = np.arange(start, n_prompt, dtype=np.int32)
     known = np.ones(len(tokens), np.bool_)
     return Beginning(start, tokens, known, n_prompt=n_prompt, told=n_prompt, **{**options, **kwargs})
 
 
-def asked(live: LiveBlocks, place: int, size: int) -> Chunks:
+def asked(live: RunningBlocks, place: int, size: int) -> Chunks:
     return live.chunks(np.array([place], np.int32), np.array([size], np.int32))
 
 
-def took(live: LiveBlocks, chunks: Chunks, tokens: list[int], confidence: list[float]) -> Taken:
+def took(live: RunningBlocks, chunks: Chunks, tokens: list[int], confidence: list[float]) -> Taken:
     sure = np.array(confidence, np.float32)
     return live.take(chunks, np.array(tokens, np.int32), sure, np.zeros_like(sure))
 
@@ -315,7 +320,7 @@ def test_logprobs_are_told_as_they_were_drawn_also_by_a_reply_that_goes_on(made:
 @each_kind
 def test_a_place_is_used_again_and_nothing_of_before_is_left(made: Made) -> None:
     live = made(4, MASK)
-    first = [live.add(one(n, ends=frozenset({3, 4, 5, 6}))) for n in range(1, 20)]
+    first = [live.add(one(n, stop_ids=frozenset({3, 4, 5, 6}))) for n in range(1, 20)]
     assert len(set(first)) == 19
     for place in first:
         chunks = asked(live, place, 4)
