@@ -49,8 +49,9 @@ class Blocks:
 
     The prompt's whole blocks [0, n_prefix) are to be in pages before the first step: their rows see each other as a
     segment's with this block do. A token of `stop_ids` ends the reply and is its last; chunks have nothing behind it.
-    Behind `max_tokens` the block is run to its end. With the mode "block" each step runs a block whole and keeps nothing of
-    it, until all of it is known and one more keeps it: the way of other engines, and what chunks are compared with.
+    Behind `max_tokens` the block is run to its end. With the mode "block" each step runs a block whole and keeps
+    nothing of it, until all of it is known and one more keeps it: the way of other engines, and what chunks are
+    compared with.
     """
 
     def __init__(
