@@ -241,47 +241,6 @@ def _read_by(segment: int, step: Step) -> IntArray:
     return found
 
 
-def merge(trees: Sequence[Tree]) -> Tree:
-    """One tree of all, in which roots of equal tokens and blocks are one; the reads of the first tree first. Of trees
-    without steps."""
-    assert not any(tree.steps for tree in trees)
-    groups: dict[tuple[int, bytes], list[tuple[Tree, int]]] = {}
-    for tree in trees:
-        for root in np.flatnonzero(tree.parents < 0).tolist():
-            at, n = int(tree.starts[root]), int(tree.lengths[root])
-            groups.setdefault((int(tree.blocks[root]), tree.tokens[at : at + n].tobytes()), []).append((tree, root))
-    places = {id(tree): np.zeros(len(tree.lengths), np.int32) for tree in trees}  # of each segment in the merged tree
-    tokens, lengths, blocks, parents, n = [], [], [], [], 0
-    for members in groups.values():
-        root_place = n
-        for i, (tree, root) in enumerate(members):
-            first, last = root + (i > 0), int(tree.behind[root])
-            place = places[id(tree)]
-            place[first:last] = np.arange(n, n + last - first)
-            place[root] = root_place
-            n += last - first
-            end = int(tree.starts[last]) if last < len(tree.starts) else tree.n_tokens
-            begin = int(tree.starts[root]) + (int(tree.lengths[root]) if i else 0)
-            tokens.append(tree.tokens[begin:end])
-            lengths.append(tree.lengths[first:last])
-            blocks.append(tree.blocks[first:last])
-            above = tree.parents[first:last]
-            parents.append(np.where(above < 0, -1, place[above]))
-    columns = _concatenate(t.columns for t in trees)
-    widths = np.concatenate([np.diff(t.offsets) for t in trees])
-    return Tree(
-        tokens=_concatenate(tokens),
-        lengths=_concatenate(lengths),
-        parents=_concatenate(parents).astype(np.int32),
-        blocks=_concatenate(blocks),
-        read_segments=_concatenate(places[id(t)][t.read_segments] for t in trees),
-        read_rows=_concatenate(t.read_rows for t in trees),
-        normalize=np.concatenate([t.normalize for t in trees]),
-        columns=columns,
-        offsets=np.concatenate([[0], np.cumsum(widths)]).astype(np.int32),
-    )
-
-
 def _walk(lengths: Sequence[int], parents: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
     """Origins, depths and `behind` [S]; raises where the order is not depth first."""
     n = len(lengths)

@@ -26,6 +26,7 @@ LAYERS = (
     {"cache"},
     {"ops"},
     {"round"},
+    {"merge"},
     {"request", "generation"},
     {"names", "problems"},
     {"media"},

@@ -8,7 +8,8 @@ from fixtures.random_trees import random_tree
 from oracles.trees import path_tokens
 
 from ramet.errors import InvalidRequest
-from ramet.tree import MAX_ANCESTORS, Read, Segment, Tree, merge
+from ramet.merge import merge
+from ramet.tree import MAX_ANCESTORS, Read, Segment, Tree
 
 
 def test_segments_are_laid_out_depth_first_and_reads_keep_their_order() -> None:
