@@ -26,7 +26,7 @@ LAYERS = (
     {"cache"},
     {"ops"},
     {"round"},
-    {"merge"},
+    {"merge", "units"},
     {"request", "generation"},
     {"names", "problems"},
     {"media"},
@@ -43,10 +43,10 @@ RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 ALLOWED = {("ops", "ramet.cache.kv"), ("ops", "ramet.cache.state")}
 
 WITHOUT_TORCH = (
-    *("ramet.tree", "ramet.request", "ramet.generation", "ramet.errors", "ramet.version", "ramet.cache.pages"),
-    *("ramet.cli", "ramet.server", "ramet.decide", "ramet.denoise"),
+    *("ramet.tree", "ramet.merge", "ramet.units", "ramet.request", "ramet.generation", "ramet.errors", "ramet.version"),
+    *("ramet.cache.pages", "ramet.cli", "ramet.server", "ramet.decide", "ramet.denoise"),
 )
-KNOWS_NO_TENSORS = (*WITHOUT_TORCH, "ramet.engine.scheduler")  # the scheduler hands Units to round.py, which has them
+KNOWS_NO_TENSORS = (*WITHOUT_TORCH, "ramet.engine.scheduler")
 
 OURS = [name for name in source_files() if top(name) == "ramet"]
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from ramet.round import Unit, Units, pack
+from ramet.round import pack
 from ramet.tree import WHOLE, Read, Segment, Tree
+from ramet.units import Unit, Units
 
 NONE = np.zeros(0, np.int32)
 

@@ -21,8 +21,8 @@ from ramet.engine.engine import Engine
 from ramet.engine.scheduler import Batch
 from ramet.ops.native.pack import pack
 from ramet.ops.planning import Plans
-from ramet.round import Unit, Units
 from ramet.tree import FloatArray, Tree
+from ramet.units import Unit, Units
 
 
 class Own:

@@ -16,8 +16,9 @@ import torch
 from ramet.layers.decoder import Decoder
 from ramet.layers.shape import MLPShape
 from ramet.ops import Experts, Linear, Ops
-from ramet.round import Round, Stream, Unit, Units, pack
+from ramet.round import Round, Stream, pack
 from ramet.tree import Tree
+from ramet.units import Unit, Units
 
 T = TypeVar("T")
 Wrap = Callable[[Any], Any]

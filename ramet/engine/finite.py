@@ -9,8 +9,9 @@ import torch
 
 from ramet.engine.scheduler import Batch
 from ramet.ops.head.reference import Sampled
-from ramet.round import Round, Unit
+from ramet.round import Round
 from ramet.tree import WHOLE, Read, Reads, Segment, Tree
+from ramet.units import Unit
 
 _N_PROBED = 16  # rows
 

@@ -15,8 +15,9 @@ from ramet.engine.staging import CompiledStaging, Layout, Staging, outside
 from ramet.layers.decoder import Decoder
 from ramet.ops.native.pack import pack
 from ramet.ops.planning import Plans
-from ramet.round import Capacity, Round, Stream, Unit, Units
+from ramet.round import Capacity, Round, Stream
 from ramet.tree import IntArray, Read, Sampling, Segment, Tree
+from ramet.units import Unit, Units
 
 _LEAST_ROWS, _MOST_ROWS, _STEPS = 32, 256, 16  # rungs lie 32 to 256 rows apart, a 16th to a 32nd of themselves
 _LEAST_READS, _ROWS_A_READ = 64, 8  # reads that decisions come with; passes that read more are recorded when they come

@@ -8,8 +8,8 @@ from ramet.cache.tables import Tables
 from ramet.denoise.running import Chunks
 from ramet.ops.native.arrays import address, addresses, cut
 from ramet.ops.native.loader import Library, library
-from ramet.round import COUNTS, Units
 from ramet.tree import WHOLE, IntArray
+from ramet.units import COUNTS, Units
 
 _NONE = np.zeros(0, np.int32)
 

@@ -20,8 +20,8 @@ from ramet.denoise.running import GOES_ON, Chunks, RunningReplies, Taken
 from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.engine.laying import lay
 from ramet.engine.reply import Reply
-from ramet.round import Unit, Units
 from ramet.tree import FloatArray, IntArray, Segment, Tree
+from ramet.units import Unit, Units
 
 STATES_A_REPLY = 3  # before a chunk of its prompt and behind it, or before a step and behind it; and one that is kept
 _ESTIMATORS = 1024

@@ -20,8 +20,9 @@ from ramet.layers.decoder import Decoder
 from ramet.ops.head.reference import Drawn, Sampled
 from ramet.ops.native.pack import pack
 from ramet.ops.planning import Plans
-from ramet.round import Round, Stream, Unit, Units
+from ramet.round import Round, Stream
 from ramet.tree import Reads, Step, Stepped
+from ramet.units import Unit, Units
 
 # oneDNN compiles a product for each number of rows that it meets, in about half a millisecond: rounds of nearly equal
 # length share one.

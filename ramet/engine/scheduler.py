@@ -23,8 +23,8 @@ from ramet.engine.multi_step_read import MultiStepRead
 from ramet.engine.replies import Part, Replies
 from ramet.engine.reply import Reply
 from ramet.merge import merge
-from ramet.round import Unit
 from ramet.tree import MAX_ANCESTORS, WHOLE, FloatArray, IntArray, Reads, Stepped, Tree
+from ramet.units import Unit
 
 STATES_A_JOB = MAX_ANCESTORS + 2  # that a job which is cut may hold at once: one a level, and the next chunk's
 MIN_CHUNK = 64  # a chunk of fewer rows than this, or than a quarter of a round, waits for the next round

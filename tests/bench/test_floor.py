@@ -15,8 +15,9 @@ from ramet.bench.products import ExpertsProduct, LinearProduct, products
 from ramet.bench.shapes import Prompt, Shape
 from ramet.layers.shape import AttentionShape, DeltaShape, LayerShape, MLPShape
 from ramet.layers.shape import Shape as ModelShape
-from ramet.round import Unit, Units, pack
+from ramet.round import pack
 from ramet.tree import Tree
+from ramet.units import Unit, Units
 
 WORK = Shape(20, 3, 5)
 

@@ -17,8 +17,8 @@ from ramet.denoise.running_blocks import RunningBlocks
 from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.engine.laying import lay, plain_lay
 from ramet.ops.native.loader import library
-from ramet.round import Units
 from ramet.tree import IntArray
+from ramet.units import Units
 
 BLOCK, MASK, PAGE = 8, 99, 16
 pytestmark = pytest.mark.skipif(library() is None, reason="nothing is compiled here")

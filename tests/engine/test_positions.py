@@ -14,8 +14,9 @@ from ramet.cache.store import Store
 from ramet.layers.decoder import Decoder
 from ramet.ops import choose
 from ramet.ops.planning import Plans
-from ramet.round import Unit, Units, pack
+from ramet.round import pack
 from ramet.tree import WHOLE, IntArray, Read, Segment, Tree
+from ramet.units import Unit, Units
 
 BLOCK, PAGE, N_BEFORE = 8, 4, 16
 PAGES = np.array([5, 2, 7, 1, 4, 3], np.int32)

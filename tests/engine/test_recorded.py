@@ -26,8 +26,9 @@ from ramet.engine.staging import Layout, loose, outside
 from ramet.layers.decoder import Decoder
 from ramet.ops import choose
 from ramet.ops.planning import Plans
-from ramet.round import Capacity, Units, pack
+from ramet.round import Capacity, pack
 from ramet.tree import Reads
+from ramet.units import Units
 from tests.families.test_exactness import assert_equal, drawn
 
 OPS = ("attention", "norm", "linear", "head", "conv", "gated_delta", "experts")

@@ -17,8 +17,8 @@ import pytest
 
 from ramet.cache.pages import Pages
 from ramet.engine.scheduler import Batch, Job, Scheduler
-from ramet.round import Unit
 from ramet.tree import WHOLE, IntArray, Limits, Read, Reads, Segment, Tree
+from ramet.units import Unit
 
 PAGE = 4
 MODULUS = 1 << 24  # sums that float32 holds exactly

@@ -16,8 +16,9 @@ from ramet.engine.staging import CompiledStaging, Layout, Staging, loose, outsid
 from ramet.ops import choose
 from ramet.ops.native.loader import library
 from ramet.ops.planning import Plans
-from ramet.round import Capacity, Unit, Units, pack
+from ramet.round import Capacity, pack
 from ramet.tree import Segment, Tree
+from ramet.units import Unit, Units
 
 
 def test_the_ladder_wastes_little_and_holds_every_round() -> None:

@@ -17,8 +17,8 @@ from ramet.engine import Engine
 from ramet.engine.scheduler import Batch, Job
 from ramet.errors import Cancelled, EngineFault, RametError
 from ramet.generation import GenerationRequest, Piece
-from ramet.round import Unit
 from ramet.tree import Reads
+from ramet.units import Unit
 from tests.engine.test_engine import hold, make, tree
 from tests.engine.test_replies import assert_idle, together
 from tests.engine.test_replies_exact import BLOCK, asked, loaded, prompts

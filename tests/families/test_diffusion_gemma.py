@@ -28,8 +28,9 @@ from ramet.families import FAMILIES
 from ramet.layers.conditioning import Soft
 from ramet.layers.decoder import Decoder
 from ramet.ops import choose
-from ramet.round import Unit, Units, pack
+from ramet.round import pack
 from ramet.tree import WHOLE, FloatArray, Read, Reads, Segment, Tree
+from ramet.units import Unit, Units
 from tests.families.test_gemma4 import PUBLISHED, unclaimed
 
 CPU = torch.device("cpu")

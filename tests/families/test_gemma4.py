@@ -24,8 +24,9 @@ from ramet.layers.decoder import Decoder
 from ramet.layers.per_layer import PerLayerPart
 from ramet.layers.shape import Shape
 from ramet.ops import Linear, choose
-from ramet.round import Unit, Units, pack
+from ramet.round import pack
 from ramet.tree import Read, Segment, Tree
+from ramet.units import Unit, Units
 from tests.decide.test_decisions_exact import STATE, request
 
 CPU = torch.device("cpu")

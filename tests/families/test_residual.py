@@ -10,8 +10,9 @@ from ramet.engine.load import load_model, open_known
 from ramet.engine.settings import EngineSettings
 from ramet.layers.decoder import Layer
 from ramet.layers.run import Run
-from ramet.round import Queries, Unit, Units, pack
+from ramet.round import Queries, pack
 from ramet.tree import Read, Segment, Tree
+from ramet.units import Unit, Units
 
 FAMILIES = [tiny.llama, tiny.qwen3_5, tiny.qwen3_5_moe, tiny.gemma4]
 

@@ -17,8 +17,9 @@ from fixtures.random_trees import random_tree
 from ramet.cache.kv import KeyValue
 from ramet.ops import native
 from ramet.ops.attention import cpu, reference
-from ramet.round import Queries, Stream, Unit, Units, pack
+from ramet.round import Queries, Stream, pack
 from ramet.tree import MAX_ANCESTORS, WHOLE, Read, Segment, Tree
+from ramet.units import Unit, Units
 
 PAGE = 16
 NO_SLOTS = np.zeros(0, np.int32)

@@ -18,8 +18,9 @@ from ramet.cache.kv import KeyValue
 from ramet.ops.attention import plan as planning
 from ramet.ops.attention import reference
 from ramet.ops.attention import triton as attention
-from ramet.round import Capacity, Queries, Round, Stream, Unit, Units, pack
+from ramet.round import Capacity, Queries, Round, Stream, pack
 from ramet.tree import MAX_ANCESTORS, WHOLE, IntArray, Read, Segment, Tree
+from ramet.units import Unit, Units
 
 PAGE = 16
 NO_SLOTS = np.zeros(0, np.int32)

@@ -14,7 +14,8 @@ from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from ramet.cache.state import Recurrent
 from ramet.ops.conv import cpu, reference
-from ramet.round import Stream, Units, pack
+from ramet.round import Stream, pack
+from ramet.units import Units
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 

@@ -14,7 +14,8 @@ from fixtures.triton_device import DEVICE
 from ramet.cache.state import Recurrent
 from ramet.ops.conv import reference
 from ramet.ops.conv import triton as ours
-from ramet.round import Capacity, Round, Stream, Unit, Units, pack
+from ramet.round import Capacity, Round, Stream, pack
+from ramet.units import Unit, Units
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of overflow where kernels are interpreted
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}

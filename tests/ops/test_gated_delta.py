@@ -16,8 +16,9 @@ from ramet.cache.state import Recurrent
 from ramet.ops import GatedDelta, native
 from ramet.ops.gated_delta import cpu, reference
 from ramet.ops.gated_delta.reference import CHUNK
-from ramet.round import Stream, Units, pack
+from ramet.round import Stream, pack
 from ramet.tree import Read, Segment, Tree
+from ramet.units import Units
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 HEADS = (2, 4, 32, 48)  # key heads, value heads, their sizes

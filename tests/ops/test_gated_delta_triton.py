@@ -16,8 +16,9 @@ from ramet.ops import GatedDelta
 from ramet.ops.gated_delta import reference
 from ramet.ops.gated_delta import triton as ours
 from ramet.ops.gated_delta.reference import CHUNK
-from ramet.round import Capacity, Round, Stream, Unit, Units, pack
+from ramet.round import Capacity, Round, Stream, pack
 from ramet.tree import Read, Segment, Tree
+from ramet.units import Unit, Units
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of overflow where kernels are interpreted
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}

@@ -10,8 +10,9 @@ import torch
 
 from ramet.ops import native
 from ramet.ops.head import cpu, reference
-from ramet.round import Stream, Unit, Units, pack
+from ramet.round import Stream, pack
 from ramet.tree import IntArray, Read, Segment, Tree
+from ramet.units import Unit, Units
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-5}  # sums are float32 in both
 

@@ -9,8 +9,9 @@ from fixtures.triton_device import DEVICE
 
 from ramet.ops.head import reference
 from ramet.ops.head import triton as ours
-from ramet.round import Round, Stream, Unit, Units, pack
+from ramet.round import Round, Stream, pack
 from ramet.tree import IntArray, Read, Segment, Tree
+from ramet.units import Unit, Units
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, where kernels are interpreted
 DTYPES = [torch.float32, torch.bfloat16]

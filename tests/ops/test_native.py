@@ -21,8 +21,9 @@ from ramet.ops.head import reference as head_reference
 from ramet.ops.native import build, loader
 from ramet.ops.norm import cpu as norm
 from ramet.ops.norm import reference as norm_reference
-from ramet.round import Stream, Unit, Units, pack
+from ramet.round import Stream, pack
 from ramet.tree import Read, Segment, Tree
+from ramet.units import Unit, Units
 
 CPU = torch.device("cpu")
 QUICK = ("-O0", "-march=native", "-std=c++17", "-fPIC", "-Wno-psabi")

@@ -22,9 +22,10 @@ from ramet.ops.head import triton as head
 from ramet.ops.native import plan as compiled
 from ramet.ops.native.pack import pack
 from ramet.ops.planning import Plans
-from ramet.round import Round, Unit, Units
+from ramet.round import Round
 from ramet.round import pack as plain_pack
 from ramet.tree import WHOLE, IntArray, Read, Segment, Tree
+from ramet.units import Unit, Units
 
 PLAIN: dict[str, Callable[..., dict[str, IntArray]]] = {
     "attention": attention.plan, "gated_delta": gated_delta.plan, "conv": conv.plan, "head": head.plan,

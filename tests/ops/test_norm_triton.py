@@ -12,8 +12,9 @@ from fixtures.triton_device import DEVICE
 from ramet.cache.kv import KeyValue
 from ramet.ops.norm import reference
 from ramet.ops.norm import triton as ours
-from ramet.round import Unit, Units, pack
+from ramet.round import pack
 from ramet.tree import Segment, Tree
+from ramet.units import Unit, Units
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of overflow where kernels are interpreted
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}

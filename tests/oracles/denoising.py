@@ -26,8 +26,9 @@ from ramet.denoise.noise import Noise
 from ramet.layers.conditioning import Soft
 from ramet.layers.decoder import Decoder
 from ramet.ops import choose
-from ramet.round import Unit, Units, pack
+from ramet.round import pack
 from ramet.tree import WHOLE, Read, Reads, Segment, Step, Stepped, Tree
+from ramet.units import Unit, Units
 
 CPU = torch.device("cpu")
 

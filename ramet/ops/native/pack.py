@@ -7,8 +7,9 @@ from array import array
 import numpy as np
 
 from ramet.ops.native.loader import library
-from ramet.round import ALIGNED, FIELDS, Round, Units, aligned, filled
+from ramet.round import ALIGNED, FIELDS, Round, aligned
 from ramet.round import pack as plain_pack
+from ramet.units import Units, filled
 
 
 def pack(units: Units, multiple: int = 1) -> Round:
