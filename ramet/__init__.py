@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ramet.version import __version__
 
 if TYPE_CHECKING:
+    from ramet.decision import ChoiceAnswer, Decision, Joint, JointCanvas, NoulAnswer, ScoreAnswer, Timing, Usage
     from ramet.engine.engine import Engine
     from ramet.engine.multi_step_read import MultiStepRead
     from ramet.engine.settings import EngineSettings
@@ -35,25 +36,15 @@ if TYPE_CHECKING:
         UnknownModel,
     )
     from ramet.generation import Generation, GenerationRequest, Piece, Position
-    from ramet.request import (
-        Choice,
-        ChoiceAnswer,
-        Decision,
-        DecisionRequest,
-        Joint,
-        JointCanvas,
-        Noul,
-        NoulAnswer,
-        Outcomes,
-        Score,
-        ScoreAnswer,
-        Timing,
-        Usage,
-    )
+    from ramet.question import Choice, Noul, Outcomes, Score
+    from ramet.request import DecisionRequest
     from ramet.text.conversation import Conversation
     from ramet.tree import WHOLE, Limits, Read, Reads, Segment, Step, Stepped, Tree
 
 _NAMES = {
+    "ramet.decision": (
+        "ChoiceAnswer", "Decision", "Joint", "JointCanvas", "NoulAnswer", "ScoreAnswer", "Timing", "Usage",
+    ),
     "ramet.engine.multi_step_read": ("MultiStepRead",),
     "ramet.engine.engine": ("Engine",),
     "ramet.engine.settings": ("EngineSettings",),
@@ -63,10 +54,8 @@ _NAMES = {
         "RametError", "RequestError", "RequestTooLong", "UnknownModel",
     ),
     "ramet.generation": ("Generation", "GenerationRequest", "Piece", "Position"),
-    "ramet.request": (
-        "Choice", "ChoiceAnswer", "Decision", "DecisionRequest", "Joint", "JointCanvas", "Noul", "NoulAnswer",
-        "Outcomes", "Score", "ScoreAnswer", "Timing", "Usage",
-    ),
+    "ramet.question": ("Choice", "Noul", "Outcomes", "Score"),
+    "ramet.request": ("DecisionRequest",),
     "ramet.text.conversation": ("Conversation",),
     "ramet.tree": ("WHOLE", "Limits", "Read", "Reads", "Segment", "Step", "Stepped", "Tree"),
 }  # fmt: skip

@@ -28,6 +28,8 @@ LAYERS = (
     {"round"},
     {"merge", "units"},
     {"request", "generation"},
+    {"decision", "question"},
+    {"values"},
     {"names", "problems"},
     {"media"},
     {"tree"},
@@ -43,8 +45,9 @@ RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 ALLOWED = {("ops", "ramet.cache.kv"), ("ops", "ramet.cache.state")}
 
 WITHOUT_TORCH = (
-    *("ramet.tree", "ramet.merge", "ramet.units", "ramet.request", "ramet.generation", "ramet.errors", "ramet.version"),
-    *("ramet.cache.pages", "ramet.cli", "ramet.server", "ramet.decide", "ramet.denoise"),
+    *("ramet.tree", "ramet.merge", "ramet.units", "ramet.request", "ramet.decision", "ramet.generation"),
+    *("ramet.errors", "ramet.version", "ramet.cache.pages"),
+    *("ramet.cli", "ramet.server", "ramet.decide", "ramet.denoise"),
 )
 KNOWS_NO_TENSORS = (*WITHOUT_TORCH, "ramet.engine.scheduler")
 

@@ -7,19 +7,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from ramet.decision import NoulAnswer
 from ramet.errors import InvalidRequest, Problem
 from ramet.problems import MAX_PROBLEMS
-from ramet.request import (
-    MAX_NESTING,
-    MAX_SEED,
-    MIN_SEED,
-    Choice,
-    DecisionRequest,
-    Noul,
-    NoulAnswer,
-    Outcomes,
-    Score,
-)
+from ramet.question import Choice, Noul, Outcomes, Score
+from ramet.request import DecisionRequest
+from ramet.values import MAX_NESTING, MAX_SEED, MIN_SEED
 
 NOUL = {"type": "noul", "instructions": "Is it late?"}
 

@@ -14,7 +14,8 @@ from ramet.bench.tasks.tickets import THINGS, TOPICS, draw, some_topics
 from ramet.bench.tasks.tickets import names as labels
 from ramet.bench.tasks.words import ADJECTIVES, CITIES, COLOURS, DAYS, FIRST_NAMES, JOBS, MONTHS, PLACES
 from ramet.decide import prompt
-from ramet.request import Choice, Text
+from ramet.question import Choice
+from ramet.values import Text
 
 _TOPICS = tuple(name for topic in TOPICS for name in (topic.name, *topic.others))
 _TOLD = tuple(told for topic in TOPICS for told in topic.told)

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from ramet.bench.tasks.all import TASKS
 from ramet.bench.tasks.example import Example, examples
-from ramet.request import Choice, Score
+from ramet.question import Choice, Score
 from training.data import rendered
 from training.decode import Ids, Reply, at_first_mask, decode
 from training.model import Model

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from ramet.request import as_json
+from ramet.values import as_json
 
 Kind = Literal["noul", "choice", "score"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

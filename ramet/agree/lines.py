@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ramet.errors import InvalidRequest
-from ramet.request import as_json
+from ramet.values import as_json
 
 Advance = Callable[[int], None]  # is told how many bytes were read
 

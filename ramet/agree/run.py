@@ -8,7 +8,7 @@ from typing import Any
 
 from ramet.agree.answer import Answer
 from ramet.agree.lines import Advance, Identity, check_new, fault, read_objects
-from ramet.request import as_json
+from ramet.values import as_json
 
 REMEDY = "`ramet run` writes such files, and started again it finishes one that was cut off"
 

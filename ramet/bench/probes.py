@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ramet.bench.bodies import WORDS
+from ramet.decision import Answer, NoulAnswer
 from ramet.engine.engine import Engine
-from ramet.request import Answer, DecisionRequest, NoulAnswer
+from ramet.request import DecisionRequest
 from ramet.tree import Read, Reads, Segment, Tree
 
 Numbers = npt.NDArray[np.floating[Any]]

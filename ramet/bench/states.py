@@ -18,10 +18,11 @@ from ramet.bench import machine
 from ramet.bench.history import Growth, Trajectory, questions
 from ramet.bench.steps import Asked, Squeezed, Stepped, Steps
 from ramet.bench.watch import Watch
+from ramet.decision import Answer, Decision, NoulAnswer
 from ramet.engine.engine import Engine
 from ramet.errors import RametError
 from ramet.layers.storage import row_bytes, state_bytes
-from ramet.request import Answer, Decision, DecisionRequest, NoulAnswer
+from ramet.request import DecisionRequest
 
 TOLERANCE = 1e-4  # on a probability, in float32
 _N_WARM = 3

@@ -73,7 +73,7 @@ def outcomes(answer: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def _words(value: Any) -> str:
-    from ramet.request import as_json
+    from ramet.values import as_json
 
     return as_json(value)
 

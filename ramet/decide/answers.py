@@ -9,7 +9,9 @@ import numpy.typing as npt
 
 from ramet.decide import confidence
 from ramet.decide.branch import Share
-from ramet.request import Answer, Choice, ChoiceAnswer, Confidence, Noul, NoulAnswer, Question, ScoreAnswer
+from ramet.decision import Answer, ChoiceAnswer, NoulAnswer, ScoreAnswer
+from ramet.question import Choice, Noul, Question
+from ramet.request import Confidence
 
 LogProbabilities = npt.NDArray[np.float64]
 

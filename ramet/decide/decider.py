@@ -26,10 +26,12 @@ from ramet.decide.settings import DecideSettings, Temperatures
 from ramet.decide.steps import Reading
 from ramet.denoise.block_config import BlockConfig
 from ramet.errors import CheckpointError, InvalidRequest
-from ramet.request import Choice, DecisionRequest, Method, Noul, Question, as_json
+from ramet.question import Choice, Noul, Question
+from ramet.request import DecisionRequest, Method
 from ramet.text.chat import Frame
 from ramet.text.tokenizer import WORD, Tokenizer
 from ramet.tree import IntArray
+from ramet.values import as_json
 
 __all__ = ["Decider", "Plan"]
 

@@ -11,8 +11,8 @@ from ramet.decide.branch import Branch, Ids, Slot, grow_canvases
 from ramet.decide.canvas import NOISE, Canvas
 from ramet.decide.letters import Label, Labels
 from ramet.decide.question_text import QuestionText
+from ramet.decision import Joint, JointCanvas
 from ramet.errors import CheckpointError, InvalidRequest
-from ramet.request import Joint, JointCanvas
 from ramet.text.tokenizer import Tokenizer
 
 MAX_JOINT = 64  # questions of a request, whose numbers' lines are verified

@@ -12,8 +12,9 @@ from ramet.decide.debias import orders
 from ramet.decide.question_text import QuestionText
 from ramet.decide.reply import ReplyStart
 from ramet.errors import InvalidRequest
-from ramet.request import Choice, Noul, Outcomes, Question, Score, Text, as_json
+from ramet.question import Choice, Noul, Outcomes, Question, Score
 from ramet.text.tokenizer import Tokenizer
+from ramet.values import Text, as_json
 
 
 class Label(NamedTuple):

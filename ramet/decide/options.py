@@ -13,7 +13,8 @@ from ramet.decide import prompt
 from ramet.decide.question_text import QuestionText
 from ramet.decide.settings import PriorWeights, Scored
 from ramet.errors import InvalidRequest
-from ramet.request import Choice, Noul, Outcomes, Question, Score, Text, as_json, is_blank
+from ramet.question import Choice, Noul, Outcomes, Question, Score
+from ramet.values import Text, as_json, is_blank
 
 
 def form(question: Question, scored: Scored, field: str) -> QuestionText:

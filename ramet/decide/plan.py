@@ -12,8 +12,9 @@ from ramet.decide.answers import Asked
 from ramet.decide.branch import Branch
 from ramet.decide.canvas import NOISE, Blank, Canvas
 from ramet.decide.steps import Reading
+from ramet.decision import Answer, Joint
 from ramet.denoise.noise import Opening
-from ramet.request import Answer, Confidence, Joint
+from ramet.request import Confidence
 from ramet.tree import WHOLE, IntArray, Reads, Tree
 
 

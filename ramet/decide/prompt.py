@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ramet.request import Question, as_json, is_blank
+from ramet.question import Question
 from ramet.text.chat import Frame
+from ramet.values import as_json, is_blank
 
 QUESTION = "Question:"
 ANSWER = "Answer:"  # begins an option's reply, and ends the prompt of a model without a chat template

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from ramet.errors import InvalidRequest
-from ramet.request import Method, Temperature
+from ramet.request import Method
+from ramet.values import Temperature
 
 Scored = Literal["name", "description", "both"]
 

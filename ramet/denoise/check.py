@@ -9,7 +9,7 @@ from ramet.denoise.canvas_config import CanvasConfig
 from ramet.errors import InvalidRequest
 from ramet.generation import OF_MASKS, GenerationRequest
 from ramet.quoting import shown
-from ramet.request import MAX_SEED, MIN_SEED
+from ramet.values import MAX_SEED, MIN_SEED
 
 
 def check(request: GenerationRequest, settings: CanvasConfig) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 from ramet.denoise.philox import Words, words
 from ramet.errors import InvalidRequest
 from ramet.quoting import shown
-from ramet.request import MAX_SEED, MIN_SEED
 from ramet.tree import FloatArray, IntArray
+from ramet.values import MAX_SEED, MIN_SEED
 
 _IDS, _UNIFORMS = range(2)
 

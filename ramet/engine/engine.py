@@ -23,6 +23,7 @@ from ramet.decide.budget import Budget
 from ramet.decide.canvas import Canvas, thoughtless
 from ramet.decide.decider import Decider, Plan
 from ramet.decide.settings import settings_for
+from ramet.decision import Decision, Timing, Usage
 from ramet.denoise.block_config import BlockConfig
 from ramet.denoise.canvas_config import CanvasConfig
 from ramet.denoise.elastic import AUTO, Auto, Repeating, Tiers, fixed_size
@@ -65,7 +66,7 @@ from ramet.errors import (
     RequestTooLong,
 )
 from ramet.layers.decoder import Decoder
-from ramet.request import Decision, DecisionRequest, Method, Timing, Usage, extent
+from ramet.request import DecisionRequest, Method, extent
 from ramet.text.conversation import Conversation
 from ramet.tree import WHOLE, Reads, Tree
 from ramet.turns import LARGE, HasGone, Turns

@@ -9,8 +9,8 @@ import numpy as np
 
 from ramet.errors import InvalidRequest, Problem
 from ramet.quoting import repeated
-from ramet.request import MAX_NESTING
 from ramet.server.errors import MalformedBody
+from ramet.values import MAX_NESTING
 
 MAX_VALUES = 3 << 17  # of all kinds in a body: more than the ids of the longest prompt, and some hundred MB of objects
 MAX_DIGITS = 1000  # of a number: what they cost grows with their square

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 
-from ramet.request import Usage
+from ramet.decision import Usage
 from ramet.server.engine_metrics import EngineMetrics
 from ramet.server.openai.tally import Tally
 from ramet.server.served import Served

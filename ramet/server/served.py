@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import Protocol
 
+from ramet.decision import Decision
 from ramet.errors import EngineFault
 from ramet.generation import GenerationRequest, Kind, Piece
-from ramet.request import Decision, DecisionRequest
+from ramet.request import DecisionRequest
 from ramet.text.conversation import Conversation
 
 

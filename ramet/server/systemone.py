@@ -8,10 +8,11 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ramet.decision import Decision
 from ramet.errors import InvalidRequest
 from ramet.problems import MAX_FIELDS
 from ramet.quoting import cut
-from ramet.request import Decision, DecisionRequest
+from ramet.request import DecisionRequest
 from ramet.server.access_log import note_tokens
 from ramet.server.asked import asked
 from ramet.server.authentication import Authentication

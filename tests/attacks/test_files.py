@@ -20,8 +20,9 @@ from fakes.stub_writer import StubWriter, written
 
 from ramet import cli
 from ramet.cli.requests import MAX_BYTES
+from ramet.decision import Decision
 from ramet.files import replacing
-from ramet.request import Decision, DecisionRequest
+from ramet.request import DecisionRequest
 from ramet.server.settings import ServerSettings
 
 MIB = 1 << 20

@@ -21,7 +21,7 @@ from ramet.bench.steps import Asked, Squeezed, Stepped, Steps
 from ramet.bench.watch import nobody
 from ramet.engine import Engine
 from ramet.errors import RametError
-from ramet.request import as_json
+from ramet.values import as_json
 
 WORK = states.Work(n_trajectories=2, n_steps=3, n_questions=2, growth=Growth(8), fresh_every=1)
 

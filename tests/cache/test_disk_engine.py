@@ -17,8 +17,8 @@ from oracles.answers import assert_close
 
 from ramet import cli
 from ramet.cache import directory
+from ramet.decision import Decision
 from ramet.errors import InvalidRequest
-from ramet.request import Decision
 
 STATE = "the state of the system and the answer to it " * 12
 ASKED = {"late": {"type": "noul", "instructions": "Is it late?"}}

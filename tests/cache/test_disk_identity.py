@@ -15,9 +15,9 @@ from oracles import block_models
 from oracles.answers import assert_close
 from safetensors.torch import load_file, save_file
 
+from ramet.decision import Decision
 from ramet.engine import identity
 from ramet.engine.engine import Engine
-from ramet.request import Decision
 
 STATE = "The tenant wrote that the heating failed again on Sunday night. " * 12
 ASKED = {

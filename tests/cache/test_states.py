@@ -10,9 +10,10 @@ import pytest
 from fixtures import tiny_engine
 from oracles.answers import assert_close
 
+from ramet.decision import Decision
 from ramet.engine import Engine
 from ramet.engine.settings import PAGE_SIZE
-from ramet.request import Decision, DecisionRequest
+from ramet.request import DecisionRequest
 
 MODELS = ["gemma3", "gemma4", "llama", "qwen3_5", "qwen3_5_moe"]
 QUESTIONS = {

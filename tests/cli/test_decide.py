@@ -14,7 +14,7 @@ from fakes.stub_engine import StubEngine
 from fixtures.import_graph import ROOT
 
 from ramet import cli
-from ramet.request import Decision
+from ramet.decision import Decision
 from ramet.server import ServerSettings
 
 REQUEST = {"state": "a ticket", "questions": {"urgent": {"type": "noul", "instructions": "Is it urgent?"}}}

@@ -14,8 +14,9 @@ from fakes.stub_writer import StubWriter, written
 
 from ramet import cli
 from ramet.cli.run import UNMARKED, _settings_mark
+from ramet.decision import Decision
 from ramet.errors import EngineFault, InvalidRequest, Overloaded
-from ramet.request import Decision, DecisionRequest
+from ramet.request import DecisionRequest
 
 
 def run(rows: Path, out: Path, *arguments: str) -> Result:

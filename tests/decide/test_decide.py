@@ -16,8 +16,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from ramet.decide.decider import Decider
 from ramet.decide.plan import Plan
 from ramet.decide.settings import DecideSettings, PriorWeights
+from ramet.decision import ChoiceAnswer, NoulAnswer, ScoreAnswer
 from ramet.errors import InvalidRequest
-from ramet.request import ChoiceAnswer, DecisionRequest, NoulAnswer, ScoreAnswer
+from ramet.request import DecisionRequest
 
 TOKENIZER, FRAME, _ = smollm2()
 ALL, NONE = PriorWeights(noul=1, choice=1, score=1), PriorWeights(noul=0, choice=0, score=0)

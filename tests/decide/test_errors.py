@@ -13,7 +13,8 @@ from ramet.decide.letters import Labels
 from ramet.decide.reply import ReplyStart
 from ramet.decide.settings import DecideSettings, PriorWeights, Temperatures, settings_for
 from ramet.errors import CheckpointError, InvalidRequest
-from ramet.request import Choice, DecisionRequest, Noul, Outcomes, Question, Score
+from ramet.question import Choice, Noul, Outcomes, Question, Score
+from ramet.request import DecisionRequest
 from ramet.text.chat import Frame
 
 TOKENIZER, FRAME, _ = smollm2()

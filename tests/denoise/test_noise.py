@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.denoise.noise import Noise
-from ramet.request import MAX_SEED, MIN_SEED
+from ramet.values import MAX_SEED, MIN_SEED
 
 PROMPT = np.array([3, 1, 4], np.int32)
 SEEDS = st.integers(MIN_SEED, MAX_SEED)

@@ -18,8 +18,8 @@ from ramet.denoise.course import Writing
 from ramet.denoise.noise import Noise
 from ramet.errors import InvalidRequest
 from ramet.generation import Generation, GenerationRequest, Piece
-from ramet.request import MAX_SEED, MIN_SEED
 from ramet.tree import WHOLE, FloatArray, Tree
+from ramet.values import MAX_SEED, MIN_SEED
 
 WIDTH, VOCAB_SIZE, EOS = 8, 50, 49
 SETTINGS = CanvasConfig(

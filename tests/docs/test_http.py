@@ -17,27 +17,12 @@ from pydantic import BaseModel, SecretStr
 
 from ramet.decide import confidence
 from ramet.decide.joint import MAX_JOINT
+from ramet.decision import ChoiceAnswer, Decision, Joint, JointCanvas, NoulAnswer, ScoreAnswer, Timing, Usage
 from ramet.errors import InvalidRequest, NotSupported, Overloaded, RametError
 from ramet.problems import MAX_FIELDS, MAX_PROBLEMS
+from ramet.question import MAX_LEVELS, MAX_OPTIONS, MAX_QUESTIONS, Outcomes
 from ramet.quoting import QUOTED
-from ramet.request import (
-    MAX_LEVELS,
-    MAX_NAME,
-    MAX_NESTING,
-    MAX_OPTIONS,
-    MAX_QUESTIONS,
-    TEMPERATURES,
-    ChoiceAnswer,
-    Decision,
-    DecisionRequest,
-    Joint,
-    JointCanvas,
-    NoulAnswer,
-    Outcomes,
-    ScoreAnswer,
-    Timing,
-    Usage,
-)
+from ramet.request import DecisionRequest
 from ramet.server import ServerSettings, create_app
 from ramet.server.bodies import MAX_BODIES, MAX_MEMBERS
 from ramet.server.connection import MAX_AHEAD
@@ -51,6 +36,7 @@ from ramet.server.openai.errors import OpenAIErrorDetail
 from ramet.server.rendering import ErrorBody, ErrorDetail, InvalidField
 from ramet.server.systemone import IGNORED_FIELDS, MAX_IGNORED_NAMES
 from ramet.server.timed import KEEP_ALIVE_S
+from ramet.values import MAX_NAME, MAX_NESTING, TEMPERATURES
 
 PAGE = "docs/http-api.md"
 ERROR = re.compile(r"(\d{3}) `(\w+)`")

@@ -25,9 +25,10 @@ from ramet.engine.runner import InFlight
 from ramet.engine.scheduler import Batch
 from ramet.engine.settings import EngineSettings
 from ramet.errors import Cancelled, EngineFault, InvalidRequest, Overloaded, RequestTooLong
-from ramet.request import DecisionRequest, as_json
+from ramet.request import DecisionRequest
 from ramet.tree import WHOLE, Read, Reads, Segment, Tree
 from ramet.turns import LARGE
+from ramet.values import as_json
 
 
 def make(**settings: Any) -> Engine:

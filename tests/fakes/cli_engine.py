@@ -11,7 +11,8 @@ from typing import Any
 
 from fakes.stub_engine import StubEngine
 
-from ramet.request import Decision, DecisionRequest
+from ramet.decision import Decision
+from ramet.request import DecisionRequest
 
 
 @dataclass

@@ -17,22 +17,11 @@ from typing import Any
 
 from fakes.stub_writer import StubWriter
 
+from ramet.decision import Answer, ChoiceAnswer, Decision, NoulAnswer, ScoreAnswer, Timing, Usage
 from ramet.errors import EngineFault, NotSupported, Overloaded, RequestTooLong
-from ramet.request import (
-    Answer,
-    Choice,
-    ChoiceAnswer,
-    Decision,
-    DecisionRequest,
-    Noul,
-    NoulAnswer,
-    Outcomes,
-    Question,
-    ScoreAnswer,
-    Timing,
-    Usage,
-    as_json,
-)
+from ramet.question import Choice, Noul, Outcomes, Question
+from ramet.request import DecisionRequest
+from ramet.values import as_json
 
 LABEL_MASS = 0.75
 

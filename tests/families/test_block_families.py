@@ -17,13 +17,14 @@ from oracles.block_models import BlockModel, block_causal
 from safetensors.torch import load_file, save_file
 
 from ramet.decide import prompt
+from ramet.decision import NoulAnswer
 from ramet.engine import Engine
 from ramet.engine.load import load_model, open_known
 from ramet.engine.settings import EngineSettings
 from ramet.errors import CheckpointError, InvalidRequest
 from ramet.families import FAMILIES
 from ramet.layers.experts import ChosenExperts, GroupsRouter
-from ramet.request import DecisionRequest, NoulAnswer
+from ramet.request import DecisionRequest
 from ramet.tree import Read, Reads, Segment, Tree
 from tests.families.test_exactness import run
 from tests.weights.test_checkpoint import copied

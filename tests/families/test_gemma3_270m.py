@@ -20,8 +20,9 @@ from oracles.trees import evaluate, path_tokens
 from transformers import PreTrainedModel
 from transformers.models.gemma3.modeling_gemma3 import Gemma3ForCausalLM, Gemma3RotaryEmbedding
 
+from ramet.decision import ChoiceAnswer
 from ramet.engine import Engine
-from ramet.request import ChoiceAnswer, DecisionRequest
+from ramet.request import DecisionRequest
 from ramet.tree import FloatArray, Read, Segment, Tree
 from ramet.weights.checkpoint import Checkpoint, open_checkpoint
 

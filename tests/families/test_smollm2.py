@@ -14,9 +14,10 @@ from oracles.answers import assert_close
 from oracles.trees import evaluate
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from ramet.decision import ChoiceAnswer
 from ramet.engine import Engine
 from ramet.errors import InvalidRequest
-from ramet.request import ChoiceAnswer, DecisionRequest
+from ramet.request import DecisionRequest
 from ramet.tree import FloatArray, Read, Segment, Tree
 from ramet.weights.locate import locate
 

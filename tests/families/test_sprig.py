@@ -15,9 +15,11 @@ from fixtures.import_graph import ROOT
 
 from ramet.bench.tasks.all import TASKS
 from ramet.bench.tasks.example import Example, examples
+from ramet.decision import ChoiceAnswer, NoulAnswer, ScoreAnswer
 from ramet.engine import Engine
 from ramet.generation import GenerationRequest
-from ramet.request import Choice, ChoiceAnswer, DecisionRequest, NoulAnswer, Question, ScoreAnswer
+from ramet.question import Choice, Question
+from ramet.request import DecisionRequest
 
 MODEL = ROOT / "models" / "sprig-10m-b32"
 MAX_BYTES = 24_000_000

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.errors import InvalidRequest
-from ramet.request import MAX_NESTING
 from ramet.server.documents import MAX_VALUES, parse_json
 from ramet.server.errors import MalformedBody
+from ramet.values import MAX_NESTING
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from ramet.bench.tasks.words import GOODS, VERBS
 from ramet.decide import letters
 from ramet.decide.letters import Labels
 from ramet.decide.reply import ReplyStart
-from ramet.request import Choice, DecisionRequest, Noul
+from ramet.question import Choice, Noul
+from ramet.request import DecisionRequest
 from ramet.text.chat import frame
 from ramet.text.tokenizer_json import read_template, read_tokenizer
 

@@ -19,8 +19,9 @@ from ramet.bench.tasks.all import TASKS
 from ramet.bench.tasks.example import examples
 from ramet.bench.tasks.tickets import TOPICS
 from ramet.decide import prompt
+from ramet.decision import ChoiceAnswer
 from ramet.engine import Engine
-from ramet.request import Choice, ChoiceAnswer
+from ramet.question import Choice
 from training import drills
 from training.data import BLOCK, TASK_NAMES, Document, Packer, Packs, Sizes, rendered
 from training.decode import at_first_mask, decode

@@ -10,7 +10,8 @@ from ramet.bench.tasks.example import Example
 from ramet.bench.tasks.tickets import MOODS, TOPICS, URGENCIES, WISHES, Ticket, draw, names, some_topics
 from ramet.bench.tasks.words import FIRST_NAMES
 from ramet.decide import prompt
-from ramet.request import Choice, Noul, Outcomes, Question, Score, Text, as_json
+from ramet.question import Choice, Noul, Outcomes, Question, Score
+from ramet.values import Text, as_json
 
 _SUBJECTS = ("a question", "help", "my order", "please read", "problem", "your shop")
 _MOODS = (

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ramet.request import Question
+from ramet.question import Question
 
 HELD_OUT = 64  # one prompt in so many is held out: never trained on
 

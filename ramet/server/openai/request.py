@@ -23,10 +23,10 @@ from ramet.errors import InvalidRequest, Problem
 from ramet.generation import GenerationRequest, Kind
 from ramet.names import is_media, nearest
 from ramet.problems import FewFields, invalid, located
-from ramet.request import WHOLE, Seed, check_value, whole
 from ramet.server.openai.messages import MESSAGE_SCHEMA, check_messages, with_known_roles
 from ramet.server.openai.parameters import NOT_TAKEN, REFUSED, WITHOUT_EFFECT
 from ramet.text.conversation import Conversation
+from ramet.values import WHOLE_NUMBER, Seed, check_value, whole
 
 MAX_STOPS = 4
 MAX_STOP_LENGTH = 1000
@@ -83,9 +83,9 @@ ChunkSize = Annotated[
     PlainValidator(_check_size),
     WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": MIN_SIZE}]}),
 ]
-Count = Annotated[int, Field(ge=1), WHOLE]
-Number = Annotated[int, Field(ge=0), WHOLE]
-Ids = Annotated[list[Annotated[int, WHOLE]], Field(fail_fast=True)]
+Count = Annotated[int, Field(ge=1), WHOLE_NUMBER]
+Number = Annotated[int, Field(ge=0), WHOLE_NUMBER]
+Ids = Annotated[list[Annotated[int, WHOLE_NUMBER]], Field(fail_fast=True)]
 _STOP_SCHEMA = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_LENGTH}
 Stops = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]],
@@ -201,7 +201,7 @@ class TextRequest(FewFields):
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(
         default=1.0, description="Draw from the likeliest ids whose probabilities make up this much."
     )
-    top_k: Annotated[int, Field(ge=-1, le=MAX_TOP_K), WHOLE] = Field(
+    top_k: Annotated[int, Field(ge=-1, le=MAX_TOP_K), WHOLE_NUMBER] = Field(
         default=0, description="Draw from so many of the likeliest ids; 0 and -1: from all."
     )
     confidence_threshold: Annotated[float, Field(ge=0, le=1)] | None = Field(
