@@ -11,6 +11,7 @@ import click
 
 from ramet import cli
 from ramet.cli import options
+from ramet.cli.engine_options import ENGINE_OPTIONS
 
 if TYPE_CHECKING:
     from ramet.request import DecisionRequest
@@ -56,7 +57,7 @@ def command(ctx: click.Context, /, request_file: Any, url: str | None, as_json: 
 
     _check_url_options(ctx, url, given)
     data = _request_data(request_file, given)
-    fields = options.readout_fields(*(given[name] for name in options.READOUTS))
+    fields = options.readout_fields(given)
     if url is None or options.is_given(ctx, "model"):
         fields["model"] = given["model"]
     request = with_fields(data, fields)
@@ -73,7 +74,7 @@ def command(ctx: click.Context, /, request_file: Any, url: str | None, as_json: 
 
 def _check_url_options(ctx: click.Context, url: str | None, given: Mapping[str, Any]) -> None:
     if url is not None:
-        idle = [name for name in options.ENGINE_SETTINGS if given[name] is not None]
+        idle = [name for name in ENGINE_OPTIONS if given[name] is not None]
         if idle:
             raise click.UsageError(f"{options.flag_of(idle[0])} is the server's to say: it has no effect with --url")
         _check_key(given["api_key"])

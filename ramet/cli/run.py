@@ -71,7 +71,7 @@ def command(rows_file: Path, output: Path, overwrite: bool, parallel: int, **giv
 
     if output.exists() and output.samefile(rows_file):
         raise click.UsageError("the output would overwrite the input")
-    fields = options.readout_fields(*(given[name] for name in options.READOUTS))
+    fields = options.readout_fields(given)
     fingerprint, settings = cli.identified(given["model"], **options.given(given))
     mark = f"{fingerprint}-{_settings_mark(settings, fields)}"
     with Output(output, overwrite=overwrite) as out:

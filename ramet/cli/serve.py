@@ -12,6 +12,7 @@ import click
 
 from ramet import cli
 from ramet.cli import options, peer_names
+from ramet.cli.engine_options import ENGINE_OPTIONS
 
 if TYPE_CHECKING:
     from ramet.engine import Engine
@@ -103,7 +104,7 @@ def command(ctx: click.Context, /, source: str | None, **given: Any) -> None:
     given = peer_names.ours(given, model)
     source = options.DEFAULT_MODEL if given["model"] is None else given["model"]
     settings = _settings(given)
-    names = (*options.ENGINE_SETTINGS, "method", "name")
+    names = (*ENGINE_OPTIONS, "method", "name")
     with server.Signals() as signals, server.Listener.open(settings) as listener, ExitStack() as stack:
         click.echo(f"loading {source} ... ({listener.url} answers 503 until it is loaded)", err=True)
         with server.Loading(listener, given["name"] or source, settings):

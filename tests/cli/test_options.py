@@ -5,11 +5,13 @@ from __future__ import annotations
 import click
 import pytest
 
-from ramet.cli.options import given, readout_fields
+from ramet.cli.options import READOUT_FIELDS, given, readout_fields
+
+NOTHING = dict.fromkeys(READOUT_FIELDS) | {"temperatures": ()}
 
 
 def test_what_is_not_given_is_left_out() -> None:
-    assert readout_fields(None, None, None, None, None, None, (), None) == {}
+    assert readout_fields(NOTHING) == {}
     assert given({"device": None, "dtype": "float32", "cache_bytes": 0, "other": 1}) == {
         "dtype": "float32",
         "cache_bytes": 0,
@@ -17,7 +19,8 @@ def test_what_is_not_given_is_left_out() -> None:
 
 
 def test_fields() -> None:
-    assert readout_fields(True, "letters", 3, 4, 5, 0, ("1.5",), "top") == {
+    values = (True, "letters", 3, 4, 5, 0, ("1.5",), "top")
+    assert readout_fields(dict(zip(READOUT_FIELDS, values, strict=True))) == {
         "joint": True,
         "x_method": "letters",
         "x_debias": 3,
@@ -27,7 +30,7 @@ def test_fields() -> None:
         "x_temperature": 1.5,
         "x_confidence": "top",
     }
-    fields = readout_fields(None, None, None, None, None, None, ("choice=2", "noul=0.5"), None)
+    fields = readout_fields(NOTHING | {"temperatures": ("choice=2", "noul=0.5")})
     assert fields == {"x_temperature": {"choice": 2.0, "noul": 0.5}}
 
 
@@ -48,5 +51,5 @@ def test_fields() -> None:
 )
 def test_temperature_faults(temperatures: tuple[str, ...], message: str) -> None:
     with pytest.raises(click.BadParameter) as raised:
-        readout_fields(None, None, None, None, None, None, temperatures, None)
+        readout_fields(NOTHING | {"temperatures": temperatures})
     assert message in str(raised.value)
