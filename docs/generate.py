@@ -38,6 +38,7 @@ VARIABLES = {
     "`avx2`, `avx512`, `avx512-bf16` or `amx-bf16` compiles them for less than an x86-64 processor has.",
     "RAMET_NETWORK_TESTS": "`1` lets the tests marked `network` use the internet.",
     "RAMET_LOAD_SECONDS": "How long the load test runs; 8 by default.",
+    "RAMET_ATTACK_EXAMPLES": "How many bodies and checkpoints the attack tests make up; 20000 take an hour.",
     "TRITON_CACHE_DIR": "Where Triton keeps a GPU's kernels, instead of below RAMET_CACHE; not with `warmup --out`.",
     "CC": "The C compiler with which Triton builds its launchers, once.",
     "CXX": "The C++ compiler for the kernels, instead of the first of c++, g++ and clang++.",
