@@ -24,7 +24,8 @@ from ramet.errors import RequestError
 from ramet.request import DecisionRequest
 from ramet.server.bodies import decompress
 from ramet.server.documents import parse_json
-from ramet.server.openai.request import ChatRequest, CompletionRequest, TextRequest
+from ramet.server.openai.request import ChatRequest, CompletionRequest
+from ramet.server.openai.text_request import TextRequest
 from ramet.text.conversation import Conversation
 from tests.attacks.bodies import ATTACKS, CHAT, COMPLETIONS, DECISIONS, LIMIT, completion, decision
 

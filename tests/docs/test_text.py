@@ -36,8 +36,10 @@ from ramet.server import ServerSettings, create_app
 from ramet.server.errors import BodyTimeout, BodyTooLarge, MalformedBody, Unauthenticated, Unavailable, UnsupportedBody
 from ramet.server.openai import answer
 from ramet.server.openai.errors import render
+from ramet.server.openai.fields import MAX_PROMPTS
 from ramet.server.openai.parameters import NOT_TAKEN, REFUSED, WITHOUT_EFFECT
-from ramet.server.openai.request import MAX_LABELS, MAX_PROMPTS, ChatRequest, CompletionRequest, DiffusionArguments
+from ramet.server.openai.request import ChatRequest, CompletionRequest
+from ramet.server.openai.text_request import MAX_LABELS, DiffusionArguments
 
 PAGE = "docs/text.md"
 ADDRESS = "http://127.0.0.1:8000"

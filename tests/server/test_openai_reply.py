@@ -11,7 +11,8 @@ from fakes.stub_writer import END, told, written
 from ramet.generation import Finish, GenerationRequest, Piece, Position
 from ramet.server.openai.logprobs import LOWEST, chat_logprobs, completion_logprobs
 from ramet.server.openai.reply import Delta, Reply
-from ramet.server.openai.request import ChatRequest, CompletionRequest, TextRequest
+from ramet.server.openai.request import ChatRequest, CompletionRequest
+from ramet.server.openai.text_request import TextRequest
 from tests.text.test_tokenizer_spm import IDS, PLAIN
 
 CHAT = {"messages": [{"role": "user", "content": "ab"}]}

@@ -13,15 +13,10 @@ from fakes.stub_writer import StubWriter
 
 from ramet.errors import InvalidRequest
 from ramet.generation import GenerationRequest, Kind
+from ramet.server.openai.fields import MAX_PROMPTS
 from ramet.server.openai.parameters import NOT_TAKEN, REFUSED, WITHOUT_EFFECT
-from ramet.server.openai.request import (
-    COMPLETION_TOKENS,
-    MAX_LABELS,
-    MAX_PROMPTS,
-    ChatRequest,
-    CompletionRequest,
-    TextRequest,
-)
+from ramet.server.openai.request import COMPLETION_TOKENS, ChatRequest, CompletionRequest
+from ramet.server.openai.text_request import MAX_LABELS, TextRequest
 from tests.text.test_tokenizer_spm import IDS, PLAIN
 
 CHAT = {"messages": [{"role": "user", "content": "ab"}]}

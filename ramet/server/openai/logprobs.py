@@ -8,7 +8,7 @@ from functools import cache
 from ramet.generation import Position
 from ramet.server.openai.answer import ChatLogprobs, CompletionLogprobs, PositionLogprobs, TokenLogprob
 from ramet.server.openai.reply import Delta
-from ramet.server.openai.request import TextRequest
+from ramet.server.openai.text_request import TextRequest
 from ramet.text.tokenizer import Tokenizer
 
 LOWEST = -9999.0  # stands for minus infinity, which JSON has not

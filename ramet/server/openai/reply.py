@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ramet.generation import Finish, Piece, Position
-from ramet.server.openai.request import TextRequest
 from ramet.server.openai.tally import Tally
+from ramet.server.openai.text_request import TextRequest
 from ramet.text.stream import TextStream
 from ramet.text.tokenizer import Tokenizer
 

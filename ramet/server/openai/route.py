@@ -24,7 +24,7 @@ from ramet.server.openai.answer import TextUsage
 from ramet.server.openai.errors import OpenAIErrorBody, render
 from ramet.server.openai.events import DONE, Events, event
 from ramet.server.openai.reply import Delta
-from ramet.server.openai.request import StreamOptions
+from ramet.server.openai.text_request import StreamOptions
 from ramet.server.openai.writing import R, Writing
 from ramet.server.plain_route import PlainRoute
 from ramet.server.presence import unless_gone

@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 from ramet.denoise.check import check_ids
 from ramet.generation import GenerationRequest
 from ramet.server.openai.reply import Delta, Reply
-from ramet.server.openai.request import TextRequest
 from ramet.server.openai.tally import Tally
+from ramet.server.openai.text_request import TextRequest
 from ramet.server.served import Writes
 
 R = TypeVar("R", bound=TextRequest)
