@@ -180,8 +180,8 @@ def pack(units: Units, multiple: int = 1) -> Round:
     if (read_of[1:] <= read_of[:-1]).any():  # not each read of a row of its own, in the stream's order
         read_rows, index = np.unique(read_of, return_inverse=True)
         read_index = index.astype(np.int32)
-        asked, normalize = normalize, np.zeros(len(read_rows), np.int32)
-        np.maximum.at(normalize, read_index, asked)
+        requested, normalize = normalize, np.zeros(len(read_rows), np.int32)
+        np.maximum.at(normalize, read_index, requested)
     bounds = np.append(starts, np.int32(len(every_rows)))
     kept_rows = np.arange(len(units.slots), dtype=np.int32) + np.repeat(row0 - _before(n_slots), n_slots)
 

@@ -15,9 +15,9 @@ from ramet.cli import options
 
 if TYPE_CHECKING:
     from ramet.server.openai.answer import TextUsage
-    from ramet.server.openai.reply import Delta
     from ramet.server.openai.request import ChatRequest
-    from ramet.server.openai.writing import Writing
+    from ramet.server.openai.requested_replies import RequestedReplies
+    from ramet.server.openai.text_reply import Delta
 
 # Options that are fields of the request, under the same names.
 FIELDS = ("max_tokens", "seed", "temperature", "top_p", "top_k", "entropy_bound")
@@ -47,13 +47,13 @@ def command(prompt: str, as_json: bool, **given: Any) -> None:
     """
     from ramet.server.openai.answer import TextUsage
     from ramet.server.openai.request import ChatRequest
-    from ramet.server.openai.writing import Writing
+    from ramet.server.openai.requested_replies import RequestedReplies
 
     asked = ChatRequest.parse(_fields(prompt, given))
     with cli.load_engine(given["model"], **{"max_round_requests": 1} | options.given(given)) as engine:
-        writing = Writing.of(asked, engine.name, engine.writer)
-        reply = asyncio.run(_written(writing, echo=not as_json))
-    usage = TextUsage.of(writing.tallies)
+        requested = RequestedReplies.of(asked, engine.name, engine.writer)
+        reply = asyncio.run(_written(requested, echo=not as_json))
+    usage = TextUsage.of(requested.counts)
     if as_json:
         told = {"text": reply.text, "finish_reason": reply.finish, "usage": usage.model_dump()}
         click.echo(json.dumps(told, ensure_ascii=False))
@@ -78,11 +78,11 @@ def _summary(usage: TextUsage) -> str:
     return f"{told}tokens a step {usage.x_tokens_per_step:.2f}, mean chunk {usage.x_mean_chunk:.1f}"
 
 
-async def _written(writing: Writing[ChatRequest], *, echo: bool) -> Delta:
-    from ramet.server.openai.reply import Delta
+async def _written(requested: RequestedReplies[ChatRequest], *, echo: bool) -> Delta:
+    from ramet.server.openai.text_reply import Delta
 
     whole = Delta()
-    async with aclosing(writing.deltas()) as deltas:
+    async with aclosing(requested.deltas()) as deltas:
         async for _, delta in deltas:
             whole += delta
             if echo:

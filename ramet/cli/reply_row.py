@@ -9,7 +9,7 @@ from ramet.errors import InvalidRequest, RequestError
 from ramet.server.openai.answer import TextUsage
 from ramet.server.openai.logprobs import chat_logprobs, completion_logprobs
 from ramet.server.openai.request import ChatRequest, CompletionRequest
-from ramet.server.openai.writing import Writing
+from ramet.server.openai.requested_replies import RequestedReplies
 
 if TYPE_CHECKING:
     from ramet.engine import Engine
@@ -36,16 +36,16 @@ def text_request(data: Mapping[str, Any], model: str) -> ChatRequest | Completio
 async def reply_row(engine: Engine, request: ChatRequest | CompletionRequest) -> dict[str, Any]:
     """What is told of the reply. Raises errors of the tree in `ramet.errors`, fields as the request calls them."""
     try:
-        writing = Writing.of(request, engine.name, engine.writer)
-        (reply,) = await writing.whole()
+        requested = RequestedReplies.of(request, engine.name, engine.writer)
+        (reply,) = await requested.whole()
     except RequestError as error:
         error.field = request.places.get(error.field or "", error.field)
         raise
-    row: dict[str, Any] = {"model": writing.model, "text": reply.text, "finish_reason": reply.finish}
+    row: dict[str, Any] = {"model": requested.model, "text": reply.text, "finish_reason": reply.finish}
     if reply.reason is not None:
         row["stop_reason"] = reply.reason
     logprobs = chat_logprobs if isinstance(request, ChatRequest) else completion_logprobs
-    if (told := logprobs(request, writing.writer.conversation.tokenizer, reply)) is not None:
+    if (told := logprobs(request, requested.writer.conversation.tokenizer, reply)) is not None:
         row["logprobs"] = told.model_dump(mode="json")
     # What was found in pages depends on the moment: see Job.
-    return row | {"usage": TextUsage.of(writing.tallies).model_dump(exclude={"prompt_tokens_details"})}
+    return row | {"usage": TextUsage.of(requested.counts).model_dump(exclude={"prompt_tokens_details"})}

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ramet.decide import confidence
-from ramet.decide.branch import Share
+from ramet.decide.branch import CellGrid
 from ramet.decision import Answer, ChoiceAnswer, NoulAnswer, ScoreAnswer
 from ramet.question import Choice, Noul, Question
 from ramet.request import Confidence
@@ -17,16 +17,16 @@ LogProbabilities = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class PlannedQuestion:
     """One question of a plan, and where its numbers are. Of its orders `n_samples` in a row differ by noise alone.
 
-    Its cells are those of `share` from `first` on, and those of its prior, of which `weight` times
+    Its cells are those of `grid` from `first` on, and those of its prior, of which `weight` times
     is taken off, from `prior` on (nowhere where the weight is 0).
     """
 
     name: str
     question: Question
-    share: Share
+    grid: CellGrid
     n_samples: int
     first: int
     prior: int
@@ -40,7 +40,7 @@ class Asked:
             scores = own - self.weight * self._block(cells, self.prior)
         each = softmax(scores / self.temperature)
         probabilities = each.mean(axis=0)
-        counted = np.where(self.share.distinct.reshape(own.shape), np.exp(own), 0.0)
+        counted = np.where(self.grid.distinct.reshape(own.shape), np.exp(own), 0.0)
         mass = min(1.0, float(counted.sum(axis=1).mean()))
         return self._worded(probabilities, mass, formula, self._error(each))
 
@@ -48,12 +48,12 @@ class Asked:
         """The standard error of each option's probability, of those [orders, options] of all; None of one sample."""
         if self.n_samples == 1:
             return None
-        samples = each.reshape(-1, self.n_samples, self.share.n_options).mean(axis=0)
+        samples = each.reshape(-1, self.n_samples, self.grid.n_options).mean(axis=0)
         error: list[float] = (samples.std(axis=0, ddof=1) / self.n_samples**0.5).tolist()
         return error
 
     def _block(self, cells: LogProbabilities, begin: int) -> LogProbabilities:
-        return cells[begin : begin + self.share.n_cells].reshape(self.share.n_orders, self.share.n_options)
+        return cells[begin : begin + self.grid.n_cells].reshape(self.grid.n_orders, self.grid.n_options)
 
     def _worded(self, p: LogProbabilities, mass: float, formula: Confidence, error: list[float] | None) -> Answer:
         question = self.question

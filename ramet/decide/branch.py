@@ -14,7 +14,7 @@ Ids = Sequence[int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Share:
+class CellGrid:
     """The cells of a branch that belong to one question: n_orders * n_options, one an option in one order, the options
     of an order side by side. `distinct` [n_cells] is False for an option whose reply an earlier one has already, so
     that their mass counts once."""
@@ -38,14 +38,14 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Branch:
+class QuestionBranch:
     """The segments below a trunk that belong to one question, or to several that share canvases, depth first, and what
     is read of them.
 
     The cells of the questions follow one another; a cell's log-probability is the sum over the reads with columns that
     carry its number, of each the likeliest such column. tokens [T]; lengths, parents, blocks [S] (parents count
     from the branch's first segment, -1 is the trunk); read_segments, read_rows, widths [R] (columns
-    of each read); columns, cells [C]; shares: a question's each.
+    of each read); columns, cells [C]; grids: a question's each.
     """
 
     tokens: IntArray
@@ -57,11 +57,11 @@ class Branch:
     widths: IntArray
     columns: IntArray
     cells: IntArray
-    shares: tuple[Share, ...]
+    grids: tuple[CellGrid, ...]
 
     @property
     def n_cells(self) -> int:
-        return sum(share.n_cells for share in self.shares)
+        return sum(grid.n_cells for grid in self.grids)
 
     @property
     def n_entries(self) -> int:
@@ -69,7 +69,7 @@ class Branch:
         return len(self.tokens) + 3 * len(self.lengths) + 3 * len(self.widths) + 2 * len(self.columns)
 
 
-def grow(prompts: Sequence[Ids], replies: Sequence[Sequence[Ids]], end: int | None) -> Branch:
+def grow(prompts: Sequence[Ids], replies: Sequence[Sequence[Ids]], end: int | None) -> QuestionBranch:
     """A question's branch from the ids of each order's prompt and of each option's reply in it.
 
     The first token of every reply is read from the prompt's last row. What follows it, the other tokens and `end`
@@ -78,28 +78,28 @@ def grow(prompts: Sequence[Ids], replies: Sequence[Sequence[Ids]], end: int | No
     growth, n_options = _Growth(), len(replies[0])
     for order, (prompt, options) in enumerate(zip(prompts, replies, strict=True)):
         _read_replies(growth, growth.segment(prompt, -1), order * n_options, options, end)
-    return growth.branch((Share(len(prompts), n_options, _first_of_their_kind(replies)),))
+    return growth.branch((CellGrid(len(prompts), n_options, _first_of_their_kind(replies)),))
 
 
-def grow_canvases(prompts: Sequence[Ids], canvas: Ids, n_samples: int, slots: Sequence[Slot]) -> Branch:
+def grow_canvases(prompts: Sequence[Ids], canvas: Ids, n_samples: int, slots: Sequence[Slot]) -> QuestionBranch:
     """The branch of questions that share canvases, a slot each: `n_samples` below each prompt, whose rows see each
     other. Each canvas is an order of its own."""
-    growth, shares = _Growth(), [_share_of(slot, n_samples) for slot in slots]
-    firsts = list(accumulate((share.n_cells for share in shares), initial=0))
+    growth, grids = _Growth(), [_grid_of(slot, n_samples) for slot in slots]
+    firsts = list(accumulate((grid.n_cells for grid in grids), initial=0))
     for order, prompt in enumerate(prompts):
         parent = growth.segment(prompt, -1)
         for sample in range(n_samples):
             segment = growth.segment(canvas, parent, WHOLE)
-            for slot, share, first in zip(slots, shares, firsts, strict=False):
+            for slot, grid, first in zip(slots, grids, firsts, strict=False):
                 if order < len(slot.labels):
-                    at = first + (order * n_samples + sample) * share.n_options
+                    at = first + (order * n_samples + sample) * grid.n_options
                     growth.read_spellings(segment, slot.row, slot.labels[order], at)
-    return growth.branch(tuple(shares))
+    return growth.branch(tuple(grids))
 
 
-def _share_of(slot: Slot, n_samples: int) -> Share:
+def _grid_of(slot: Slot, n_samples: int) -> CellGrid:
     n_orders, n_options = len(slot.labels) * n_samples, len(slot.labels[0])
-    return Share(n_orders, n_options, np.ones(n_orders * n_options, np.bool_))
+    return CellGrid(n_orders, n_options, np.ones(n_orders * n_options, np.bool_))
 
 
 def _read_replies(growth: _Growth, parent: int, first: int, options: Sequence[Ids], end: int | None) -> None:
@@ -141,9 +141,9 @@ class _Growth:
             self.columns.extend(ids)
             self.cells.extend([cell] * len(ids))
 
-    def branch(self, shares: tuple[Share, ...]) -> Branch:
+    def branch(self, grids: tuple[CellGrid, ...]) -> QuestionBranch:
         reads = np.array(self.reads, np.int32)
-        return Branch(
+        return QuestionBranch(
             tokens=np.array(self.tokens, np.int32),
             lengths=np.array(self.lengths, np.int32),
             parents=np.array(self.parents, np.int32),
@@ -153,7 +153,7 @@ class _Growth:
             widths=reads[:, 2],
             columns=np.array(self.columns, np.int32),
             cells=np.array(self.cells, np.int32),
-            shares=shares,
+            grids=grids,
         )
 
 

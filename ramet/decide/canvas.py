@@ -57,7 +57,7 @@ class Canvas:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Blank:
+class CanvasSegment:
     """A canvas in a tree: the segment that it is, its `slots` [N], and what fills them, the noise of the prompt above
     it, so that a read repeats, whatever shares its round. `number`: of the canvas, among those below that prompt."""
 

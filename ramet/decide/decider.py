@@ -10,17 +10,17 @@ from hashlib import blake2b
 import numpy as np
 
 from ramet.decide import joins, joint, letters, options, prompt
-from ramet.decide.answers import Asked
-from ramet.decide.branch import Branch, Slot, grow, grow_canvases
+from ramet.decide.answers import PlannedQuestion
+from ramet.decide.bounded_cache import BoundedCache
+from ramet.decide.branch import QuestionBranch, Slot, grow, grow_canvases
 from ramet.decide.budget import Budget
 from ramet.decide.canvas import NOISE, Canvas
+from ramet.decide.encode_cache import EncodeCache
 from ramet.decide.joint import Lines, Sheet
-from ramet.decide.letters import Labels
+from ramet.decide.letters import VerifiedLabels
 from ramet.decide.masks import masked
-from ramet.decide.passages import Passages
-from ramet.decide.plan import Bough, Plan, assemble
+from ramet.decide.plan import Plan, Subtree, assemble
 from ramet.decide.question_text import QuestionText
-from ramet.decide.recent import Recent
 from ramet.decide.reply import ReplyStart
 from ramet.decide.settings import DecideSettings, Temperatures
 from ramet.decide.steps import Reading
@@ -60,9 +60,11 @@ class Decider:
         self._frame = frame
         start = ReplyStart.of(tokenizer, frame)
         self._cue = start.cue(tokenizer, frame)
-        self._labels = Labels(tokenizer, start)
-        self._recent: Recent[tuple[bytes, QuestionText | Sheet, str], Branch] = Recent(settings.cached_entries)
-        self._passages = Passages(tokenizer, settings.cached_bytes)
+        self._labels = VerifiedLabels(tokenizer, start)
+        self._branches: BoundedCache[tuple[bytes, QuestionText | Sheet, str], QuestionBranch] = BoundedCache(
+            settings.cached_entries
+        )
+        self._encode_cache = EncodeCache(tokenizer, settings.cached_bytes)
         if settings.method == "letters" and not self._labels.complete:
             raise CheckpointError(
                 "yes and no, the digits and A to Z are not one token each where a reply begins; "
@@ -91,13 +93,13 @@ class Decider:
         trunk = len(boughs[0].trunk)
         own = self.settings.temperature if method == self.settings.method else Temperatures()
         branches = boughs[0].branches
-        asked = _asked(request, weights, branches, own.but(request.x_temperature))
+        questions = _planned(request, weights, branches, own.but(request.x_temperature))
         layout = None if lines is None else joint.layout(request.questions, branches)
         course = None
         if self._canvas is not None and request.x_steps > 1:
             course = Reading(tree, blanks, self._canvas.denoising, request.x_steps)
         return Plan(
-            tree, trunk, max(0, trunk - self._mutable(state)), cells, asked, request.x_confidence, layout, course
+            tree, trunk, max(0, trunk - self._mutable(state)), cells, questions, request.x_confidence, layout, course
         )
 
     def _check_noise(self, request: DecisionRequest) -> None:
@@ -159,32 +161,32 @@ class Decider:
     def _prior_weight(self, question: Question, method: Method) -> float:
         return options.prior_weight(question, self.settings.prior) if method == "options" else 0.0
 
-    def _bough(self, state: str, forms: Sequence[QuestionText | Sheet], owner: bytes, budget: Budget) -> Bough:
+    def _bough(self, state: str, forms: Sequence[QuestionText | Sheet], owner: bytes, budget: Budget) -> Subtree:
         """Trunk and branches as the model reads them. owner: of what is kept of them."""
         bough = self._prompts(state, forms, owner, budget)
         return bough if self._masking is None else masked(bough, self._masking)
 
-    def _prompts(self, state: str, forms: Sequence[QuestionText | Sheet], owner: bytes, budget: Budget) -> Bough:
+    def _prompts(self, state: str, forms: Sequence[QuestionText | Sheet], owner: bytes, budget: Budget) -> Subtree:
         """A trunk that ends behind the state, and each form's branch; joined, their ids are those of whole prompts."""
         text, head = prompt.trunk_text(self._frame, state), np.array(self._frame.head, np.int32)
         if not text or self._tokenizer.splits_before_words or self._tokenizer.splits_before_breaks:
             own, lead = self._trunk(text, owner, budget)
-            return Bough(np.concatenate((head, own)), [self._ready(form, lead, owner, budget) for form in forms])
+            return Subtree(np.concatenate((head, own)), [self._ready(form, lead, owner, budget) for form in forms])
         self._tokenizer.check_length(text, budget.max_tokens)
         suffixes = [prompt.suffix_text(self._frame, words) for form in forms for words in form.prompts]
         ids, cuts = joins.cut(self._tokenizer.encode, text, suffixes, MAX_JOINED * budget.max_tokens)
         rest = iter(cuts)
         branches = [self._grown(form, [next(rest) for _ in form.prompts]) for form in forms]
-        return Bough(np.concatenate((head, np.array(ids, np.int32))), branches)
+        return Subtree(np.concatenate((head, np.array(ids, np.int32))), branches)
 
     def _trunk(self, text: str, owner: bytes, budget: Budget) -> tuple[IntArray, str]:
         """Ids of a trunk's text as they are before any words, and what of it has to be encoded with them."""
         if not text:
             return np.zeros(0, np.int32), self._frame.opening
         if self._tokenizer.splits_before_words:
-            return self._passages.encode(text + WORD, owner, budget)[:-1], ""
+            return self._encode_cache.encode(text + WORD, owner, budget)[:-1], ""
         body, breaks = joins.before_breaks(text)
-        return self._passages.encode(body, owner, budget), breaks
+        return self._encode_cache.encode(body, owner, budget), breaks
 
     def _mutable(self, state: str) -> int:
         """Tokens at the end of the trunk that a state which has grown is likely not to share."""
@@ -192,19 +194,19 @@ class Decider:
         stays = bisect_left(range(len(lasting)), True, key=lambda n: not whole.startswith(lasting[: n + 1]))
         return len(self._tokenizer.encode(whole[stays:]))
 
-    def _ready(self, form: QuestionText | Sheet, lead: str, owner: bytes, budget: Budget) -> Branch:
+    def _ready(self, form: QuestionText | Sheet, lead: str, owner: bytes, budget: Budget) -> QuestionBranch:
         """The branch of a form that fits behind any trunk with that lead, made once for an owner and kept."""
-        branch = self._recent.get((owner, form, lead))
+        branch = self._branches.get((owner, form, lead))
         if branch is None:
             suffixes = [lead + prompt.suffix_text(self._frame, words) for words in form.prompts]
             for text in (*suffixes, *(form.replies if isinstance(form, QuestionText) else ())):
                 self._tokenizer.check_length(text, budget.max_tokens)
             branch = self._grown(form, self._tokenizer.encode_each(suffixes))
-            self._recent.put((owner, form, lead), branch, form.n_characters + len(lead) + branch.n_entries)
+            self._branches.put((owner, form, lead), branch, form.n_characters + len(lead) + branch.n_entries)
         budget.spend(len(branch.tokens))
         return branch
 
-    def _grown(self, form: QuestionText | Sheet, suffixes: Sequence[Sequence[int]]) -> Branch:
+    def _grown(self, form: QuestionText | Sheet, suffixes: Sequence[Sequence[int]]) -> QuestionBranch:
         prompts = [[*ids, *self._frame.tail] for ids in suffixes]
         if isinstance(form, Sheet):
             assert self._lines is not None
@@ -234,7 +236,7 @@ def _n_letters(question: Question) -> int:
     return sum(len(as_json(text)) for text in texts if text is not None)
 
 
-def _lines(tokenizer: Tokenizer, labels: Labels, canvas: Canvas | None) -> tuple[Lines | None, str]:
+def _lines(tokenizer: Tokenizer, labels: VerifiedLabels, canvas: Canvas | None) -> tuple[Lines | None, str]:
     """What joint reads are written in, or why there are none."""
     if canvas is None:
         return None, "only a diffusion model reads several questions on one canvas"
@@ -244,16 +246,16 @@ def _lines(tokenizer: Tokenizer, labels: Labels, canvas: Canvas | None) -> tuple
         return None, f"this model reads no questions jointly: {error}"
 
 
-def _asked(
-    request: DecisionRequest, weights: Sequence[float], branches: Sequence[Branch], temperatures: Temperatures
-) -> tuple[Asked, ...]:
+def _planned(
+    request: DecisionRequest, weights: Sequence[float], branches: Sequence[QuestionBranch], temperatures: Temperatures
+) -> tuple[PlannedQuestion, ...]:
     """Where each question's cells are: those under the state in the order asked, then the priors' in that order."""
     found, first = [], 0
     prior = sum(branch.n_cells for branch in branches)
-    shares = [share for branch in branches for share in branch.shares]
-    for (name, question), weight, share in zip(request.questions.items(), weights, shares, strict=True):
+    grids = [grid for branch in branches for grid in branch.grids]
+    for (name, question), weight, grid in zip(request.questions.items(), weights, grids, strict=True):
         temperature: float = getattr(temperatures, question.type)
-        found.append(Asked(name, question, share, request.x_samples, first, prior, weight, temperature))
-        first += share.n_cells
-        prior += share.n_cells if weight else 0
+        found.append(PlannedQuestion(name, question, grid, request.x_samples, first, prior, weight, temperature))
+        first += grid.n_cells
+        prior += grid.n_cells if weight else 0
     return tuple(found)

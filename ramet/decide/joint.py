@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 
 from ramet.decide import prompt
-from ramet.decide.branch import Branch, Ids, Slot, grow_canvases
+from ramet.decide.branch import Ids, QuestionBranch, Slot, grow_canvases
 from ramet.decide.canvas import NOISE, Canvas
-from ramet.decide.letters import Label, Labels
+from ramet.decide.letters import Label, VerifiedLabels
 from ramet.decide.question_text import QuestionText
 from ramet.decision import Joint, JointCanvas
 from ramet.errors import CheckpointError, InvalidRequest
@@ -43,14 +43,14 @@ class Sheet:
         return sum(form.n_characters for form in self.forms)
 
 
-def layout(names: Iterable[str], branches: Sequence[Branch]) -> Joint:
+def layout(names: Iterable[str], branches: Sequence[QuestionBranch]) -> Joint:
     """Where the named questions are read: of each sheet's branch, on the first of its canvases as on the others."""
     rest = iter(names)
     canvases = [
         JointCanvas(
-            questions=[next(rest) for _ in branch.shares],
+            questions=[next(rest) for _ in branch.grids],
             width=int(branch.lengths[1]),
-            slots=branch.read_rows[: len(branch.shares)].tolist(),
+            slots=branch.read_rows[: len(branch.grids)].tolist(),
         )
         for branch in branches
     ]
@@ -66,7 +66,7 @@ class Lines:
     line does not fit a canvas.
     """
 
-    def __init__(self, tokenizer: Tokenizer, labels: Labels, canvas: Canvas) -> None:
+    def __init__(self, tokenizer: Tokenizer, labels: VerifiedLabels, canvas: Canvas) -> None:
         self._canvas = canvas
         self._newline = tokenizer.encode("\n")
         if len(self._newline) != 1:
@@ -97,7 +97,7 @@ class Lines:
         chosen = next(cut for cut in cuts if all(ends[last] - ends[first] <= self._canvas.room for first, last in cut))
         return [Sheet(first + 1, tuple(forms[first:last])) for first, last in chosen]
 
-    def branch(self, sheet: Sheet, prompts: Sequence[Ids]) -> Branch:
+    def branch(self, sheet: Sheet, prompts: Sequence[Ids]) -> QuestionBranch:
         """A sheet's branch, from the ids of each of its prompts."""
         written, slots = list[int](), list[Slot]()
         for number, form in enumerate(sheet.forms, sheet.first):

@@ -22,7 +22,7 @@ class Label(NamedTuple):
     id: int
 
 
-class Labels:
+class VerifiedLabels:
     """Labels that were verified to be one token each where a reply begins, with ids of their own.
 
     yes and no, the digits and A to Z are verified when this is built, AA to ZZ when first asked
@@ -70,7 +70,7 @@ class Labels:
         return tuple(found.values())
 
 
-def form(question: Question, labels: Labels, n_orders: int, field: str, *, alone: bool = True) -> QuestionText:
+def form(question: Question, labels: VerifiedLabels, n_orders: int, field: str, *, alone: bool = True) -> QuestionText:
     """A question in words: its options on lines of their own, in each of up to `n_orders` cyclic orders.
 
     A choice's labels go by place; yes and no, and the digits of levels, stay with their meaning. `alone`: whether the
@@ -78,13 +78,18 @@ def form(question: Question, labels: Labels, n_orders: int, field: str, *, alone
     """
     options = _options(question)
     chosen = labels.take(question, len(options), f"{field}.criteria")
-    asked, by_place = prompt.instructions(question), isinstance(question, Choice)
+    instructions = prompt.instructions(question)
+    by_place = isinstance(question, Choice)
     letters = all(len(label.text) == 1 for label in chosen) or not by_place
     prompts, ids = [], []
     for order in orders(len(options), n_orders):
         given = {option: chosen[place if by_place else option] for place, option in enumerate(order)}
         lines = [prompt.line(given[option].text, *options[option]) for option in order]
-        words = prompt.alone(question, asked, lines, letters=letters) if alone else prompt.unnumbered(asked, lines)
+        words = (
+            prompt.alone(question, instructions, lines, letters=letters)
+            if alone
+            else prompt.unnumbered(instructions, lines)
+        )
         prompts.append(words)
         ids.append(tuple(given[option].id for option in range(len(options))))
     return QuestionText(tuple(prompts), labels=tuple(ids))

@@ -11,21 +11,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from ramet.decide.branch import Branch
-from ramet.decide.plan import Bough
+from ramet.decide.branch import QuestionBranch
+from ramet.decide.plan import Subtree
 from ramet.denoise.block_config import BlockConfig
 from ramet.tree import IntArray
 
 
-def masked(bough: Bough, masking: BlockConfig) -> Bough:
+def masked(bough: Subtree, masking: BlockConfig) -> Subtree:
     """A bough whose prompts are each read at their last row, as one whose prompts are followed by masks."""
     n_trunk = len(bough.trunk) // masking.size * masking.size
     rest = bough.trunk[n_trunk:]
     branches = [_masked(branch, rest, masking) for branch in bough.branches]
-    return Bough(bough.trunk[:n_trunk], branches, masking.size)
+    return Subtree(bough.trunk[:n_trunk], branches, masking.size)
 
 
-def _masked(branch: Branch, rest: IntArray, masking: BlockConfig) -> Branch:
+def _masked(branch: QuestionBranch, rest: IntArray, masking: BlockConfig) -> QuestionBranch:
     assert (branch.parents < 0).all()
     assert (branch.read_rows == branch.lengths - 1).all()
     pieces, n_prompts = [], branch.lengths + len(rest)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ramet.decide.answers import Asked
-from ramet.decide.branch import Branch
-from ramet.decide.canvas import NOISE, Blank, Canvas
+from ramet.decide.answers import PlannedQuestion
+from ramet.decide.branch import QuestionBranch
+from ramet.decide.canvas import NOISE, Canvas, CanvasSegment
 from ramet.decide.steps import Reading
 from ramet.decision import Answer, Joint
 from ramet.denoise.noise import Opening
@@ -29,14 +29,14 @@ class Plan:
     trunk: int
     mark: int
     cells: IntArray
-    asked: tuple[Asked, ...]
+    questions: tuple[PlannedQuestion, ...]
     confidence: Confidence
     joint: Joint | None = None
     course: Reading | None = None
 
     @property
     def n_questions(self) -> int:
-        return len(self.asked)
+        return len(self.questions)
 
     def answers(self, reads: Reads) -> dict[str, Answer]:
         """Answers under the questions' names and in their order, from the tree's reads.
@@ -51,25 +51,25 @@ class Plan:
         tokens = np.flatnonzero(is_first)
         likeliest = np.maximum.reduceat(logprobs, tokens)
         cells = np.bincount(self.cells[tokens], weights=likeliest).astype(np.float64, copy=False)
-        return {asked.name: asked.answer(cells, self.confidence) for asked in self.asked}
+        return {each.name: each.answer(cells, self.confidence) for each in self.questions}
 
 
 @dataclass(frozen=True, slots=True)
-class Bough:
+class Subtree:
     """A trunk [T], whose rows see each other by `block`, and the branches behind it. It may be empty: then the branches
     are roots."""
 
     trunk: IntArray
-    branches: Sequence[Branch]
+    branches: Sequence[QuestionBranch]
     block: int = 1
 
 
 def assemble(
-    boughs: Sequence[Bough], canvas: Canvas | None = None, seed: int | None = None
-) -> tuple[Tree, IntArray, list[Blank]]:
+    boughs: Sequence[Subtree], canvas: Canvas | None = None, seed: int | None = None
+) -> tuple[Tree, IntArray, list[CanvasSegment]]:
     """The tree, a root a bough, and each column's cell, cells numbered bough by bough. canvas: the one that branches
     end in, whose slots are filled here; seed: their noise is that of the prompt and of this number."""
-    layout, blanks = _Layout(), list[Blank]()
+    layout, blanks = _Layout(), list[CanvasSegment]()
     for bough in boughs:
         trunk = layout.root(bough.trunk, bough.block) if len(bough.trunk) else -1
         firsts = [layout.branch(branch, trunk) for branch in bough.branches]
@@ -83,7 +83,7 @@ def assemble(
     return tree, layout.cells(), blanks
 
 
-def _blanks(opening: Opening, branches: Iterable[tuple[int, Branch]]) -> Iterator[Blank]:
+def _blanks(opening: Opening, branches: Iterable[tuple[int, QuestionBranch]]) -> Iterator[CanvasSegment]:
     """The canvases of branches behind a trunk, each of which has its first segment's number in the tree."""
     for first, branch in branches:
         starts, numbers = [0, *np.cumsum(branch.lengths).tolist()], Counter[int]()
@@ -91,7 +91,7 @@ def _blanks(opening: Opening, branches: Iterable[tuple[int, Branch]]) -> Iterato
             above = int(branch.parents[segment])
             prompt, own = (branch.tokens[starts[s] : starts[s + 1]] for s in (above, segment))
             slots = np.flatnonzero(own == NOISE).astype(np.int32)
-            yield Blank(first + segment, slots, opening.noise(prompt), numbers[above])
+            yield CanvasSegment(first + segment, slots, opening.noise(prompt), numbers[above])
             numbers[above] += 1
 
 
@@ -103,7 +103,7 @@ class _Layout:
         self._lengths: list[IntArray] = []
         self._parents: list[IntArray] = []
         self._blocks: list[IntArray] = []
-        self._branches: list[Branch] = []
+        self._branches: list[QuestionBranch] = []
         self._bases: list[int] = []
         self._n_segments = 0
 
@@ -115,7 +115,7 @@ class _Layout:
         self._n_segments += 1
         return self._n_segments - 1
 
-    def branch(self, branch: Branch, trunk: int) -> int:
+    def branch(self, branch: QuestionBranch, trunk: int) -> int:
         """The number of its first segment."""
         self._tokens.append(branch.tokens)
         self._blocks.append(branch.blocks)

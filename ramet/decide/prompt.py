@@ -55,26 +55,26 @@ def suffix_text(frame: Frame, words: str) -> str:
 
 def instructions(question: Question) -> str:
     """The question's instructions as text; empty where they are missing or blank."""
-    asked = question.instructions
-    return "" if asked is None or is_blank(asked) else as_json(asked)
+    text = question.instructions
+    return "" if text is None or is_blank(text) else as_json(text)
 
 
-def listing(asked: str, lines: Sequence[str]) -> str:
+def listing(words: str, lines: Sequence[str]) -> str:
     """What is asked, if anything is, and lines below it. Where neither is there, the heading alone."""
-    heading = [f"{QUESTION} {asked}"] if asked else []
+    heading = [f"{QUESTION} {words}"] if words else []
     return "\n".join([*heading, *lines]) or QUESTION
 
 
-def alone(question: Question, asked: str, lines: Sequence[str], *, letters: bool = True) -> str:
+def alone(question: Question, words: str, lines: Sequence[str], *, letters: bool = True) -> str:
     """The words of a listing that is all that is asked: with how to answer it. letters: whether one suffices to name
     any option of a choice."""
     closing = CLOSINGS[question.type] if letters else CLOSING_LABELS
-    return f"{listing(asked, lines)}\n{closing}"
+    return f"{listing(words, lines)}\n{closing}"
 
 
-def unnumbered(asked: str, lines: Sequence[str]) -> str:
+def unnumbered(words: str, lines: Sequence[str]) -> str:
     """A listing that stands below others, from behind its number and a colon on."""
-    return "\n".join([f" {asked}" if asked else "", *lines])
+    return "\n".join([f" {words}" if words else "", *lines])
 
 
 def together(listings: Sequence[str], first: int) -> str:

@@ -27,13 +27,13 @@ class Temperatures:
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"temperature.{name} is {value}; it must be a finite number above 0")
 
-    def but(self, asked: Temperature | None) -> Temperatures:
+    def but(self, requested: Temperature | None) -> Temperatures:
         """These with a request's put over them: one for all types, or some by type."""
-        if asked is None:
+        if requested is None:
             return self
-        if isinstance(asked, dict):
-            return replace(self, **asked)
-        return Temperatures(noul=asked, choice=asked, score=asked)
+        if isinstance(requested, dict):
+            return replace(self, **requested)
+        return Temperatures(noul=requested, choice=requested, score=requested)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

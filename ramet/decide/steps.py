@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ramet.decide.canvas import Blank
+from ramet.decide.canvas import CanvasSegment
 from ramet.denoise.canvas_config import CanvasConfig
 from ramet.denoise.draft import Draft
 from ramet.tree import IntArray, Limits, Reads, Tree
@@ -19,7 +19,7 @@ class Reading:
     the trees after that. `reads`: those of the whole tree, complete when the course has ended.
     """
 
-    def __init__(self, tree: Tree, blanks: Sequence[Blank], denoising: CanvasConfig, n_steps: int) -> None:
+    def __init__(self, tree: Tree, blanks: Sequence[CanvasSegment], denoising: CanvasConfig, n_steps: int) -> None:
         self._whole = tree
         self._open = {blank.segment: _draft(tree, blank, denoising, n_steps) for blank in blanks}
         self._due = np.zeros(0, np.intp)  # which reads of the whole tree are those of the last one
@@ -79,7 +79,7 @@ class Reading:
         return tokens
 
 
-def _draft(tree: Tree, blank: Blank, denoising: CanvasConfig, n_steps: int) -> Draft:
+def _draft(tree: Tree, blank: CanvasSegment, denoising: CanvasConfig, n_steps: int) -> Draft:
     at, n = int(tree.starts[blank.segment]), int(tree.lengths[blank.segment])
     pinned = np.setdiff1d(np.arange(n), blank.slots)
     tokens = tree.tokens[at : at + n]

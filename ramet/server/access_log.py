@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ramet.server.health import PATHS
-from ramet.server.openai.tally import Tally
+from ramet.server.openai.reply_counts import ReplyCounts
 
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%S%z"
@@ -27,9 +27,9 @@ def log_to_stderr() -> None:
     logging.getLogger("ramet").setLevel(logging.INFO)
 
 
-def note_tokens(request: Request, tallies: Sequence[Tally]) -> None:
+def note_tokens(request: Request, counts: Sequence[ReplyCounts]) -> None:
     """What the line of this request is to count, as it stands when the answer has gone out."""
-    request.state.tallies = tallies
+    request.state.counts = counts
 
 
 class AccessLog:
@@ -88,8 +88,8 @@ async def _sent(scope: Scope) -> bool:
 
 
 def _tokens(scope: Scope) -> str:
-    tallies: Sequence[Tally] = scope.get("state", {}).get("tallies", ())
-    if not tallies:
+    counts: Sequence[ReplyCounts] = scope.get("state", {}).get("counts", ())
+    if not counts:
         return ""
-    n_in, n_cached, n_out = (sum(getattr(t, name) for t in tallies) for name in ("n_prompt", "n_cached", "n_tokens"))
+    n_in, n_cached, n_out = (sum(getattr(t, name) for t in counts) for name in ("n_prompt", "n_cached", "n_tokens"))
     return f" tokens={n_in} cached={n_cached} written={n_out}"

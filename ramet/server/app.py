@@ -13,12 +13,11 @@ from starlette.exceptions import HTTPException
 
 from ramet.errors import RametError
 from ramet.server.access_log import AccessLog, log_to_stderr
-from ramet.server.asked import PARSERS
 from ramet.server.authentication import Authentication
 from ramet.server.bodies import MAX_BODIES, Room
 from ramet.server.crowd import Surplus
 from ramet.server.exchange import Exchange
-from ramet.server.head import Head
+from ramet.server.head_as_get import HeadAsGet
 from ramet.server.health import Health
 from ramet.server.listener import Listener
 from ramet.server.metrics import Metrics
@@ -26,9 +25,10 @@ from ramet.server.models import Models
 from ramet.server.openai.chat import Chat
 from ramet.server.openai.completions import Completions
 from ramet.server.openapi import openapi_document
-from ramet.server.presence import Work
+from ramet.server.parse_body import PARSERS
 from ramet.server.rendering import render_http, render_raised
 from ramet.server.running import Server
+from ramet.server.running_requests import RunningRequests
 from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
 from ramet.server.signals import Signals
@@ -59,11 +59,12 @@ def create_app(engine: Served, settings: ServerSettings | None = None) -> FastAP
     app.include_router(Health(engine).router())
     app.add_exception_handler(RametError, render_raised)
     app.add_exception_handler(HTTPException, render_http)
-    app.state.work, app.state.parsers = Work(), Turns(PARSERS, "ramet-parse")
+    app.state.running = RunningRequests()
+    app.state.parsers = Turns(PARSERS, "ramet-parse")
     app.state.room = Room(MAX_BODIES * settings.max_body_bytes)
     app.add_middleware(Surplus)
     app.add_middleware(Exchange, metrics=metrics)
-    app.add_middleware(Head)
+    app.add_middleware(HeadAsGet)
     if settings.access_log:
         app.add_middleware(AccessLog)
     document = cache(partial(openapi_document, app, keyed=authentication.wants_key))
@@ -74,7 +75,7 @@ def create_app(engine: Served, settings: ServerSettings | None = None) -> FastAP
 def server_for(engine: Served, settings: ServerSettings) -> Server:
     """The server of one engine, which runs on sockets that its caller opens: `server.run(sockets)`."""
     app = create_app(engine, settings)
-    return Server(app, app.state.work, settings)
+    return Server(app, app.state.running, settings)
 
 
 def serve(

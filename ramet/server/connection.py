@@ -12,13 +12,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ramet.server.crowd import N_SURPLUS, Crowd
 from ramet.server.settings import ServerSettings
-from ramet.server.timed import Timed
+from ramet.server.timed_connection import TimedConnection
 
 MAX_HEAD_BYTES = 64 << 10  # of an address with its headers, and of the trailers, as h11 has it
 MAX_AHEAD = 128  # requests that may come before the answer to one is out; uvicorn keeps any number
 
 
-class Connection(Timed, HttpToolsProtocol):  # type: ignore[misc]
+class HttpToolsConnection(TimedConnection, HttpToolsProtocol):  # type: ignore[misc]
     """One client's connection. httptools itself keeps a head of any length; one beyond the bound gets a plain 400, and
     so does a request too many that comes before its turn.
 
@@ -90,7 +90,9 @@ class Connection(Timed, HttpToolsProtocol):  # type: ignore[misc]
         method, version = (self.scope[name].encode("ascii") for name in ("method", "http_version"))
         lines = [b"%s %s HTTP/%s" % (method, self.url, version), *(b"%s: %s" % header for header in self.headers)]
         self.connections.discard(self)
-        heir = Heir(self._settings, config=self.config, server_state=self.server_state, app_state=self.app_state)
+        heir = H11Connection(
+            self._settings, config=self.config, server_state=self.server_state, app_state=self.app_state
+        )
         heir.is_surplus = self.is_surplus
         heir.connection_made(self.transport)
         self.transport.set_protocol(heir)
@@ -103,7 +105,7 @@ class Connection(Timed, HttpToolsProtocol):  # type: ignore[misc]
             raise ValueError(_TOO_LONG)  # the parser makes it an error of its own, which is answered with 400
 
 
-class Heir(Timed, H11Protocol):  # type: ignore[misc]
+class H11Connection(TimedConnection, H11Protocol):  # type: ignore[misc]
     """A connection that h11 reads."""
 
     def has_begun(self) -> bool:

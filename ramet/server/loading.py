@@ -11,8 +11,8 @@ from starlette.types import Receive, Scope, Send
 from ramet.server.errors import Unavailable, headers_of
 from ramet.server.health import PATHS, HealthReport
 from ramet.server.listener import Listener
-from ramet.server.presence import Work
 from ramet.server.running import Server
+from ramet.server.running_requests import RunningRequests
 from ramet.server.settings import ServerSettings
 from ramet.server.unavailable import drop_body, unavailable
 
@@ -27,7 +27,7 @@ class Loading:
     """
 
     def __init__(self, listener: Listener, model: str, settings: ServerSettings) -> None:
-        self._server = Server(_Answers(model), Work(), settings.model_copy(update={"drain_s": _ENDS_S}))
+        self._server = Server(_Answers(model), RunningRequests(), settings.model_copy(update={"drain_s": _ENDS_S}))
         self._sockets = listener.copies()
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": self._sockets}, name="ramet-loading", daemon=True

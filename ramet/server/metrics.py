@@ -11,7 +11,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 
 from ramet.decision import Usage
 from ramet.server.engine_metrics import EngineMetrics
-from ramet.server.openai.tally import Tally
+from ramet.server.openai.reply_counts import ReplyCounts
 from ramet.server.served import Served
 
 BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -65,7 +65,7 @@ class Metrics:
         self._tokens.inc(usage.input_tokens)
         self._cached.inc(usage.x_cached_tokens)
 
-    def count_text(self, replies: Iterable[Tally]) -> None:
+    def count_text(self, replies: Iterable[ReplyCounts]) -> None:
         """Replies, whole or given up. Prompts count once something is written."""
         for reply in replies:
             if reply.n_steps:

@@ -13,8 +13,8 @@ from starlette.routing import request_response
 
 from ramet.errors import RametError
 from ramet.server.authentication import Authentication
-from ramet.server.presence import Work
 from ramet.server.rendering import render
+from ramet.server.running_requests import RunningRequests
 
 
 class PlainRoute(APIRoute):
@@ -39,7 +39,7 @@ class PlainRoute(APIRoute):
         async def guarded(request: Request) -> Response:
             try:
                 await guard.check_request(request)
-                with Work.of(request.scope).running():
+                with RunningRequests.of(request.scope).running():
                     return await endpoint(request)
             except RametError as error:
                 return render(error)

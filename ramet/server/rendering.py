@@ -73,15 +73,15 @@ async def render_raised(_request: Request, error: Exception) -> Response:
 async def render_http(request: Request, error: Exception) -> Response:
     """Handler of the router's own errors: an unknown address, a wrong method. OPTIONS is a question, and no error."""
     assert isinstance(error, HTTPException)
-    asked = f"{request.method} {request.url.path}"
+    called = f"{request.method} {request.url.path}"
     if error.status_code == 405:
         methods = {name.strip() for name in (error.headers or {})["Allow"].split(",")}
         allow = ", ".join(sorted(methods | {METHODS_OF_ALL} | ({"HEAD"} if "GET" in methods else set())))
         if request.method == "OPTIONS":
             return Response(status_code=204, headers={"allow": allow})
-        return render(WrongMethod(f"Method Not Allowed: {asked}; the address takes {allow}", allow=allow))
+        return render(WrongMethod(f"Method Not Allowed: {called}; the address takes {allow}", allow=allow))
     assert error.status_code == 404
-    return render(NoSuchAddress(f"Not Found: {asked}{_meant(request.url.path, request.app.openapi()['paths'])}"))
+    return render(NoSuchAddress(f"Not Found: {called}{_meant(request.url.path, request.app.openapi()['paths'])}"))
 
 
 def _meant(path: str, paths: Iterable[str]) -> str:

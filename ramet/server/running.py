@@ -13,11 +13,11 @@ from typing import Any
 
 import uvicorn
 
-from ramet.server.connection import Connection
+from ramet.server.connection import HttpToolsConnection
 from ramet.server.crowd import Crowd
-from ramet.server.presence import Work
+from ramet.server.running_requests import RunningRequests
 from ramet.server.settings import ServerSettings
-from ramet.server.timed import KEEP_ALIVE_S, Timed
+from ramet.server.timed_connection import KEEP_ALIVE_S, TimedConnection
 
 LOOK_S = 0.5  # between two looks at all connections
 N_AT_ONCE = 256  # connections that are looked at before others get their turn
@@ -29,8 +29,9 @@ class Server(uvicorn.Server):
     """`stop` ends it: nothing new is taken, what runs gets `drain_s` seconds, and what still runs then is answered
     with a 503, a stream with an event of that error. What a client has not taken GRACE_S later is cut off."""
 
-    def __init__(self, app: object, work: Work, settings: ServerSettings) -> None:
-        self._work, self._drain_s, self._crowd = work, settings.drain_s, Crowd.of(settings)
+    def __init__(self, app: object, running: RunningRequests, settings: ServerSettings) -> None:
+        self._running, self._drain_s = running, settings.drain_s
+        self._crowd = Crowd.of(settings)
         super().__init__(_config(app, settings, self._crowd))
 
     def stop(self) -> None:
@@ -54,7 +55,7 @@ class Server(uvicorn.Server):
         _LOG.info("stopping; %d running requests get %d s to finish", len(self.server_state.tasks), self._drain_s)
         loop = asyncio.get_running_loop()
         limits = [
-            loop.call_later(self._drain_s, self._work.end),
+            loop.call_later(self._drain_s, self._running.end),
             loop.call_later(self._drain_s + GRACE_S, self._cut),
         ]
         try:
@@ -69,14 +70,14 @@ class Server(uvicorn.Server):
             await asyncio.sleep(LOOK_S)
             self._crowd.look(len(connections))
             for n, connection in enumerate(list(connections), 1):
-                assert isinstance(connection, Timed)
+                assert isinstance(connection, TimedConnection)
                 connection.look(loop.time())
                 if n % N_AT_ONCE == 0:
                     await asyncio.sleep(0)
 
     def _cut(self) -> None:
         for connection in list(self.server_state.connections):
-            assert isinstance(connection, Timed)
+            assert isinstance(connection, TimedConnection)
             connection.cut()
 
 
@@ -84,7 +85,7 @@ def _config(app: object, settings: ServerSettings, crowd: Crowd) -> uvicorn.Conf
     """How uvicorn runs an application: nothing is logged but what goes wrong, the sockets are its caller's."""
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http=partial(Connection, settings, crowd),  # type: ignore[arg-type]
+        http=partial(HttpToolsConnection, settings, crowd),  # type: ignore[arg-type]
         lifespan="off",
         log_config=None,
         access_log=False,

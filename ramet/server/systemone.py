@@ -14,13 +14,13 @@ from ramet.problems import MAX_FIELDS
 from ramet.quoting import cut
 from ramet.request import DecisionRequest
 from ramet.server.access_log import note_tokens
-from ramet.server.asked import asked
 from ramet.server.authentication import Authentication
+from ramet.server.cancel_on_disconnect import cancel_on_disconnect
 from ramet.server.metrics import Metrics
 from ramet.server.models import Models
-from ramet.server.openai.tally import Tally
+from ramet.server.openai.reply_counts import ReplyCounts
+from ramet.server.parse_body import parse_body
 from ramet.server.plain_route import PlainRoute
-from ramet.server.presence import unless_gone
 from ramet.server.rendering import ErrorBody, InvalidBody, render
 from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
@@ -80,17 +80,17 @@ class SystemOne:
     async def decide(self, request: Request) -> Response:
         """Bodies may be zstd or gzip. Top-level fields that mean nothing here are ignored, and named in the
         `x-ramet-ignored` header; a name given twice in one object is refused. `state` may be empty."""
-        wanted, ignored = await asked(request, self._settings, _parsed)
+        wanted, ignored = await parse_body(request, self._settings, _parsed)
         ignored += _of_the_address(request)
         name = self._models.resolve(wanted.model)
         try:
             work = self._engine.decide_async(wanted.model_copy(update={"model": name}))
-            decision = await unless_gone(request, work)
+            decision = await cancel_on_disconnect(request, work)
         except InvalidRequest as error:
             return render(error, tuple(wanted.questions))
         self._metrics.count_answers(len(decision.answers), decision.usage)
         usage = decision.usage
-        note_tokens(request, [Tally(usage.input_tokens, usage.x_cached_tokens, usage.output_tokens)])
+        note_tokens(request, [ReplyCounts(usage.input_tokens, usage.x_cached_tokens, usage.output_tokens)])
         headers = {IGNORED_FIELDS: _header_of(ignored)} if ignored else None
         return Response(decision.model_dump_json(), headers=headers, media_type="application/json")
 

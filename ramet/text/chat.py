@@ -41,15 +41,15 @@ class Frame:
         return [*self.head, *tokenizer.encode(self.opening + text + self.closing), *self.tail]
 
 
-def frame(tokenizer: Tokenizer, template: str | None, asked: Mapping[str, Any] = MappingProxyType({})) -> Frame:
-    """The frame that a template gives, its variables as `asked`; without a template BOS and nothing else.
+def frame(tokenizer: Tokenizer, template: str | None, variables: Mapping[str, Any] = MappingProxyType({})) -> Frame:
+    """The frame that a template gives, its variables as `variables`; without a template BOS and nothing else.
 
     Every frame is checked against the whole prompt rendered and encoded in one go. Raises CheckpointError when the
     template refuses a single user turn, changes its content, or when its tokens join the content's.
     """
     if template is None:
         return _plain_frame(tokenizer)
-    chat = ChatTemplate(template, tokenizer.specials, asked)
+    chat = ChatTemplate(template, tokenizer.specials, variables)
     try:
         before, after = _around(chat, _MARK)
         trims = _trims(chat, before, after)

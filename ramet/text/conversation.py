@@ -20,18 +20,18 @@ _NONCHARACTERS = "".join(map(chr, range(0xFDD0, 0xFDF0)))  # Unicode keeps these
 
 class Conversation:
     """Of one model: its tokenizer, and its chat template where it has one, with the variables that its card sets
-    (`asked`). Safe to share between threads."""
+    (`variables`). Safe to share between threads."""
 
     def __init__(
         self,
         tokenizer: Tokenizer,
         template: str | None,
-        asked: Mapping[str, Any] = MappingProxyType({}),
+        variables: Mapping[str, Any] = MappingProxyType({}),
         most: int = sys.maxsize,
     ) -> None:
         """most: ids that a prompt has; one of many more is refused before it is encoded whole."""
         self.tokenizer, self._most = tokenizer, most
-        self.template = None if template is None else ChatTemplate(template, tokenizer.specials, asked)
+        self.template = None if template is None else ChatTemplate(template, tokenizer.specials, variables)
 
     def prompt(self, text: str) -> list[int]:
         """Ids of a text that no template frames, BOS first where the tokenizer's metadata asks for one. Control tokens

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from string import Formatter
 from typing import Any
 
-from ramet.text.limits import ENTRY, LimitReached, Limits
+from ramet.text.limits import ENTRY, LimitReached, RenderLimits
 
 Rule = Callable[..., Any]
 
@@ -24,7 +24,7 @@ _FORMATS_A_LETTER = 256  # what the C library's strftime may make of a letter, a
 _QUADRATIC = 4  # a text's length squared counts as this many times less letters
 
 
-def binary(limits: Limits, operator: str, left: Any, right: Any) -> None:
+def binary(limits: RenderLimits, operator: str, left: Any, right: Any) -> None:
     """Of an operator between two values."""
     if operator == "%" and isinstance(left, str):
         numbers = [int(n) for n in re.findall(r"\d+", left)] + [0]
@@ -40,30 +40,30 @@ def binary(limits: Limits, operator: str, left: Any, right: Any) -> None:
         limits.bits(left.bit_length() * abs(right))
 
 
-def _times(limits: Limits, left: Any, right: Any) -> None:
+def _times(limits: RenderLimits, left: Any, right: Any) -> None:
     for value, n in ((left, right), (right, left)):
         if isinstance(n, int) and n > 0 and isinstance(value, (str, list, tuple)):
             limits.write(len(value) * n * (1 if isinstance(value, str) else ENTRY))
 
 
-def _to_width(limits: Limits, value: Any, width: Any = 80, *_: Any) -> Any:
+def _to_width(limits: RenderLimits, value: Any, width: Any = 80, *_: Any) -> Any:
     limits.write(_number(width))
     return value
 
 
-def _expand(limits: Limits, value: str, tabsize: Any = 8) -> str:
+def _expand(limits: RenderLimits, value: str, tabsize: Any = 8) -> str:
     limits.write(value.count("\t") * _number(tabsize))
     return value
 
 
-def _replace(limits: Limits, value: Any, old: Any, new: Any, count: Any = None) -> Any:
+def _replace(limits: RenderLimits, value: Any, old: Any, new: Any, count: Any = None) -> Any:
     text, old, new = (_text(limits, each) for each in (value, old, new))
     if len(new) > len(old):
         limits.write(len(text) + text.count(old) * (len(new) - len(old)))
     return value
 
 
-def _join(limits: Limits, separator: Any, values: Any) -> list[Any]:
+def _join(limits: RenderLimits, separator: Any, values: Any) -> list[Any]:
     """The values to join, which may come one by one."""
     if isinstance(values, str):
         limits.write(ENTRY * len(values))
@@ -72,83 +72,83 @@ def _join(limits: Limits, separator: Any, values: Any) -> list[Any]:
     return held
 
 
-def _join_filter(limits: Limits, value: Any, d: Any = "", attribute: Any = None) -> list[Any]:
+def _join_filter(limits: RenderLimits, value: Any, d: Any = "", attribute: Any = None) -> list[Any]:
     return _join(limits, d, value)
 
 
-def _indent(limits: Limits, s: Any, width: Any = 4, *_: Any, **__: Any) -> Any:
+def _indent(limits: RenderLimits, s: Any, width: Any = 4, *_: Any, **__: Any) -> Any:
     text = _text(limits, s)
     limits.write((1 + _count(text, _BREAKS)) * (len(width) if isinstance(width, str) else _number(width)))
     return s
 
 
-def _split(limits: Limits, value: str, sep: Any = None, maxsplit: Any = -1) -> str:
+def _split(limits: RenderLimits, value: str, sep: Any = None, maxsplit: Any = -1) -> str:
     limits.write(ENTRY * (value.count(sep) if isinstance(sep, str) else _count(value, _SPACES)))
     return value
 
 
-def _splitlines(limits: Limits, value: str, keepends: Any = False) -> str:
+def _splitlines(limits: RenderLimits, value: str, keepends: Any = False) -> str:
     limits.write(ENTRY * _count(value, _BREAKS))
     return value
 
 
-def _translate(limits: Limits, value: str, table: Any) -> str:
+def _translate(limits: RenderLimits, value: str, table: Any) -> str:
     limits.write(len(value) * limits.weight(table))
     return value
 
 
-def _letter_by_letter(limits: Limits, value: Any, *_: Any, **__: Any) -> Any:
+def _letter_by_letter(limits: RenderLimits, value: Any, *_: Any, **__: Any) -> Any:
     if isinstance(value, (str, range)):
         limits.write(ENTRY * len(value))
     return value
 
 
-def _parts(limits: Limits, value: Any, n: Any, fill_with: Any = None) -> Any:
+def _parts(limits: RenderLimits, value: Any, n: Any, fill_with: Any = None) -> Any:
     limits.write(ENTRY * _number(n))
     return _letter_by_letter(limits, value)
 
 
-def _batch(limits: Limits, value: Any, linecount: Any, fill_with: Any = None) -> Any:
+def _batch(limits: RenderLimits, value: Any, linecount: Any, fill_with: Any = None) -> Any:
     return _parts(limits, value, linecount)
 
 
-def _slice(limits: Limits, value: Any, slices: Any, fill_with: Any = None) -> Any:
+def _slice(limits: RenderLimits, value: Any, slices: Any, fill_with: Any = None) -> Any:
     return _parts(limits, value, slices)
 
 
-def _json(limits: Limits, value: Any, *_: Any, indent: Any = None, separators: Any = None, **__: Any) -> Any:
+def _json(limits: RenderLimits, value: Any, *_: Any, indent: Any = None, separators: Any = None, **__: Any) -> Any:
     entries = limits.weight(value) // ENTRY
     deep = 0 if indent is None else limits.depth(value) * (len(indent) if isinstance(indent, str) else _number(indent))
     limits.write(entries * (deep + limits.weight(separators)))
     return value
 
 
-def _round(limits: Limits, value: Any, precision: Any = 0, method: Any = "common") -> Any:
+def _round(limits: RenderLimits, value: Any, precision: Any = 0, method: Any = "common") -> Any:
     if isinstance(precision, int):
         limits.bits(4 * abs(precision))
     return value
 
 
-def _sum(limits: Limits, iterable: Any, attribute: Any = None, start: Any = 0) -> Any:
+def _sum(limits: RenderLimits, iterable: Any, attribute: Any = None, start: Any = 0) -> Any:
     if not isinstance(start, (int, float)):
         iterable = limits.made(list(iterable))
         limits.write(len(iterable) * (limits.weight(iterable) + limits.weight(start)))
     return iterable
 
 
-def _squared(limits: Limits, value: Any, *args: Any, **kwargs: Any) -> Any:
+def _squared(limits: RenderLimits, value: Any, *args: Any, **kwargs: Any) -> Any:
     """Some of Jinja's and Python's own code copies a text for each word that it finds."""
     size = limits.weight(value)
     limits.write(size * size // _QUADRATIC + size * sum(map(limits.weight, (*args, *kwargs.values()))))
     return value
 
 
-def _percent(limits: Limits, value: Any, *args: Any, **kwargs: Any) -> Any:
+def _percent(limits: RenderLimits, value: Any, *args: Any, **kwargs: Any) -> Any:
     binary(limits, "%", _text(limits, value), kwargs or args)
     return value
 
 
-def _format(limits: Limits, value: str, *args: Any, **kwargs: Any) -> str:
+def _format(limits: RenderLimits, value: str, *args: Any, **kwargs: Any) -> str:
     given, most = limits.weight(args) + limits.weight(kwargs), len(value)
     for _, field, spec, _ in Formatter().parse(value):
         if spec and "{" in spec:
@@ -159,17 +159,17 @@ def _format(limits: Limits, value: str, *args: Any, **kwargs: Any) -> str:
     return value
 
 
-def _strftime(limits: Limits, format: Any) -> Any:  # noqa: A002, its name in templates
+def _strftime(limits: RenderLimits, format: Any) -> Any:  # noqa: A002, its name in templates
     limits.write(_FORMATS_A_LETTER * len(format))
     return format
 
 
-def _lipsum(limits: Limits, n: Any = 5, html: Any = True, min: Any = 20, max: Any = 100) -> Any:  # noqa: A002
+def _lipsum(limits: RenderLimits, n: Any = 5, html: Any = True, min: Any = 20, max: Any = 100) -> Any:  # noqa: A002
     limits.write(_number(n) * _number(max) * ENTRY)
     return n
 
 
-def _refused(limits: Limits, value: Any, *_: Any, **__: Any) -> Any:
+def _refused(limits: RenderLimits, value: Any, *_: Any, **__: Any) -> Any:
     raise LimitReached("works on bytes, which have no limits here")
 
 
@@ -188,7 +188,7 @@ METHODS: Mapping[str, Rule] = {
 FUNCTIONS: Mapping[str, Rule] = {"strftime_now": _strftime, "generate_lorem_ipsum": _lipsum}
 
 
-def call(limits: Limits, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+def call(limits: RenderLimits, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Of a call: a method of a text or a list, or a function of templates. Returns the arguments to call it with."""
     method = getattr(function, "__wrapped__", function)  # of a text's `format` in a sandbox
     if not isinstance(method, types.BuiltinMethodType):
@@ -215,7 +215,7 @@ def _count(text: str, letters: str) -> int:
     return sum(map(text.count, letters))
 
 
-def _text(limits: Limits, value: Any) -> str:
+def _text(limits: RenderLimits, value: Any) -> str:
     """A value as filters write it, which counts where it is no text yet."""
     if isinstance(value, str):
         return value

@@ -33,7 +33,7 @@ class LimitReached(Exception):
     """A rendering met one of its limits; the text says which."""
 
 
-class Limits:
+class RenderLimits:
     """What is left to one rendering whose `values`, plain JSON, come from a caller. Of one thread."""
 
     def __init__(self, *values: Any) -> None:

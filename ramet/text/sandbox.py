@@ -19,7 +19,7 @@ from jinja2.utils import _PassArg, pass_context
 from jinja2.visitor import NodeTransformer
 
 from ramet.text import growth
-from ramet.text.limits import LimitReached, Limits
+from ramet.text.limits import LimitReached, RenderLimits
 
 LIMITS = "limits of this rendering"  # no name in a template
 MAX_SOURCE = 1 << 17  # letters; the longest of published templates have some 30 000
@@ -56,7 +56,7 @@ class Environment(ImmutableSandboxedEnvironment):
         return tree
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        limits: Limits = context.parent[LIMITS]
+        limits: RenderLimits = context.parent[LIMITS]
         if operator == "+":
             return limits.made(left + right)
         growth.binary(limits, operator, left, right)
@@ -81,8 +81,8 @@ def environment() -> Environment:
     return Environment(_compile_jinja_template("").environment)
 
 
-def _limits(context: Context) -> Limits:
-    limits: Limits = context.parent[LIMITS]
+def _limits(context: Context) -> RenderLimits:
+    limits: RenderLimits = context.parent[LIMITS]
     return limits
 
 
@@ -130,7 +130,7 @@ def _read(context: Context, value: Any) -> Any:
 
 @pass_context
 def _written(context: Context, value: Any) -> str:
-    limits: Limits = context.parent[LIMITS]
+    limits: RenderLimits = context.parent[LIMITS]
     if isinstance(value, str):
         limits.write(len(value))
         return value

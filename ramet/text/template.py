@@ -12,7 +12,7 @@ from jinja2.meta import find_undeclared_variables
 
 from ramet.errors import InvalidRequest
 from ramet.quoting import cut
-from ramet.text.limits import LimitReached, Limits
+from ramet.text.limits import LimitReached, RenderLimits
 from ramet.text.sandbox import LIMITS, environment
 
 Message = Mapping[str, Any]
@@ -27,15 +27,15 @@ _MAX_SAID = 200  # letters of what a template says
 
 
 class ChatTemplate:
-    """`source` is the template's text, `specials` the texts that it may name, such as ``bos_token``, `asked` the values
-    of its variables where a caller sets none: those of the model's card."""
+    """`source` is the template's text. `specials` are the texts that it may name, such as ``bos_token``. `variables`
+    are the values of its variables, from the model's card, that hold where a caller sets none."""
 
     def __init__(
-        self, source: str, specials: Mapping[str, str], asked: Mapping[str, Any] = MappingProxyType({})
+        self, source: str, specials: Mapping[str, str], variables: Mapping[str, Any] = MappingProxyType({})
     ) -> None:
         self.source = source
         self.specials = dict(specials)
-        self.asked = dict(asked)
+        self.variables = dict(variables)
 
     @cached_property
     def options(self) -> frozenset[str] | None:
@@ -62,16 +62,16 @@ class ChatTemplate:
         assert RESERVED.isdisjoint(options)
         try:
             chat = [_message(message) for message in messages]
-            variables = _plain({**self.asked, **options})
+            given = _plain({**self.variables, **options})
             return self._template.render(
                 {
                     "tools": None,
                     "documents": None,
-                    **variables,
+                    **given,
                     **self.specials,
                     "messages": chat,
                     "add_generation_prompt": add_generation_prompt,
-                    LIMITS: Limits(chat, variables),
+                    LIMITS: RenderLimits(chat, given),
                 }
             )
         except LimitReached as error:

@@ -21,12 +21,12 @@ from fixtures.raw_client import ASK, OFFER, PLAIN, UPGRADE, answer, connected, u
 from fixtures.waiting import GUARD_S, wait_until
 
 from ramet.generation import GenerationRequest, Piece, Position
-from ramet.server import running, timed
+from ramet.server import running, timed_connection
 from ramet.server.access_log import AccessLog
 from ramet.server.connection import MAX_AHEAD
 from ramet.server.listener import Listener
-from ramet.server.presence import Work
 from ramet.server.running import Server
+from ramet.server.running_requests import RunningRequests
 from ramet.server.settings import ServerSettings
 
 HEAD = b"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: " + b"v" * 60_000
@@ -55,7 +55,7 @@ def dripped(client: socket.socket, data: bytes) -> bytes:
 @pytest.mark.parametrize("before", [b"", PLAIN, OFFER], ids=["first", "kept", "handed over"])
 @pytest.mark.parametrize("begun", [b"", b"P", b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\n"])
 def test_a_head_that_never_ends(loop: str, before: bytes, begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timed, "KEEP_ALIVE_S", 0.1)
+    monkeypatch.setattr(timed_connection, "KEEP_ALIVE_S", 0.1)
     with live_server(StubEngine(), ServerSettings(head_timeout_s=0.1), loop) as live, connected(live.port) as client:
         if before:
             client.sendall(before)
@@ -102,7 +102,7 @@ IDLE = {
 @loops
 @pytest.mark.parametrize("what", IDLE)
 def test_a_connection_that_idles_behind(loop: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timed, "KEEP_ALIVE_S", 0.1)
+    monkeypatch.setattr(timed_connection, "KEEP_ALIVE_S", 0.1)
     sent, status = IDLE[what]
     with live_server(StubEngine(), ServerSettings(max_body_bytes=1024), loop) as live, connected(live.port) as client:
         client.sendall(sent)
@@ -110,7 +110,7 @@ def test_a_connection_that_idles_behind(loop: str, what: str, monkeypatch: pytes
 
 
 def test_a_body_in_drips_behind_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timed, "KEEP_ALIVE_S", 0.5)
+    monkeypatch.setattr(timed_connection, "KEEP_ALIVE_S", 0.5)
     with live_server(StubEngine()) as live, connected(live.port) as client:
         client.sendall(IDLE["a body that nobody wanted"][0])
         found = answer(client)
@@ -119,7 +119,7 @@ def test_a_body_in_drips_behind_its_answer(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_request_that_takes_long_is_no_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timed, "KEEP_ALIVE_S", 0.1)
+    monkeypatch.setattr(timed_connection, "KEEP_ALIVE_S", 0.1)
     with live_server(StubEngine(delay_s=2), ServerSettings(head_timeout_s=0.1)) as live:
         for sent in (PLAIN, OFFER):
             with connected(live.port) as client:
@@ -172,7 +172,7 @@ def serving() -> Iterator[Callable[[Any, ServerSettings, str], LiveServer]]:
     stopping: list[Callable[[], None]] = []
 
     def start(app: Any, settings: ServerSettings, loop: str) -> LiveServer:
-        server = Server(app, Work(), settings)
+        server = Server(app, RunningRequests(), settings)
         server.config.loop = loop
         listener = Listener.open(settings)
         thread = threading.Thread(target=server.run, kwargs={"sockets": list(listener.sockets)})

@@ -131,7 +131,7 @@ def test_a_described_noul_takes_the_prior_of_choices() -> None:
     decider = Decider(TOKENIZER, FRAME, DecideSettings(method="options", prior=PriorWeights(noul=0, choice=0.5)))
     described = {"type": "noul", "criteria": {"true": "it is", "false": "it is not"}}
     plan = decider.plan(request(q=described, plain={"type": "noul", "instructions": "Is it?"}, c=choice("a", "b")))
-    assert [asked.weight for asked in plan.asked] == [0.5, 0, 0.5]
+    assert [each.weight for each in plan.questions] == [0.5, 0, 0.5]
 
 
 def test_a_noul_with_one_described_outcome_says_it_and_compares_yes_and_no(model: LlamaForCausalLM) -> None:
@@ -291,7 +291,7 @@ def test_names_and_levels_come_back_as_they_were_sent(model: LlamaForCausalLM) -
 def test_255_options_and_one(model: LlamaForCausalLM, decider: Decider) -> None:
     many = answers(model, decider, request(q=choice(*(str(i) for i in range(27)))))["q"]
     assert sum(many.probabilities.values()) == pytest.approx(1, abs=1e-12)
-    assert len(decider.plan(request(q=choice(*(f"option {i}" for i in range(255))))).asked[0].share.distinct) == 255
+    assert len(decider.plan(request(q=choice(*(f"option {i}" for i in range(255))))).questions[0].grid.distinct) == 255
     one = answers(model, decider, request(q=choice("only"), s={"type": "score", "criteria": ["only"]}))
     assert (one["q"].choice, one["q"].probabilities, one["q"].confidence) == ("only", {"only": 1.0}, 1.0)
     assert (one["s"].score, one["s"].probabilities, one["s"].confidence) == (0.0, {"0": 1.0}, 1.0)

@@ -9,7 +9,7 @@ from fixtures.vocabularies import Greedy, qwen, smollm2
 from oracles.trees import path_tokens
 
 from ramet.decide.decider import Decider
-from ramet.decide.letters import Labels
+from ramet.decide.letters import VerifiedLabels
 from ramet.decide.reply import ReplyStart
 from ramet.decide.settings import DecideSettings, PriorWeights, Temperatures, settings_for
 from ramet.errors import CheckpointError, InvalidRequest
@@ -100,7 +100,7 @@ def test_which_text_of_an_option_is_scored(scored: Any, expected: list[str]) -> 
 @pytest.mark.parametrize("vocabulary", [smollm2, qwen])
 def test_labels_are_single_tokens_of_their_own(vocabulary: Any) -> None:
     tokenizer, frame, _ = vocabulary()
-    labels = Labels(tokenizer, ReplyStart.of(tokenizer, frame))
+    labels = VerifiedLabels(tokenizer, ReplyStart.of(tokenizer, frame))
     assert labels.complete
     assert [label.text for label in labels.letters] == list("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
     assert len(labels.pairs) >= 255

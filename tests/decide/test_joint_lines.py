@@ -12,7 +12,7 @@ from oracles import diffusion_gemma as oracle
 
 from ramet.decide.canvas import NOISE, Canvas
 from ramet.decide.joint import MAX_JOINT, Lines
-from ramet.decide.letters import Labels
+from ramet.decide.letters import VerifiedLabels
 from ramet.decide.question_text import QuestionText
 from ramet.decide.reply import ReplyStart
 from ramet.denoise.canvas_config import CanvasConfig
@@ -27,8 +27,8 @@ VOCABULARIES: dict[str, Callable[[], Tokenizer]] = {
 }
 
 
-def lines(tokenizer: Tokenizer, length: int = 256) -> tuple[Labels, Lines]:
-    labels, denoising = Labels(tokenizer, REPLY), CanvasConfig.of(oracle.config("plain", length), {})
+def lines(tokenizer: Tokenizer, length: int = 256) -> tuple[VerifiedLabels, Lines]:
+    labels, denoising = VerifiedLabels(tokenizer, REPLY), CanvasConfig.of(oracle.config("plain", length), {})
     return labels, Lines(tokenizer, labels, Canvas(0, 1, denoising))
 
 

@@ -35,7 +35,7 @@ from ramet.server.models import ModelCard, ModelList
 from ramet.server.openai.errors import OpenAIErrorDetail
 from ramet.server.rendering import ErrorBody, ErrorDetail, InvalidField
 from ramet.server.systemone import IGNORED_FIELDS, MAX_IGNORED_NAMES
-from ramet.server.timed import KEEP_ALIVE_S
+from ramet.server.timed_connection import KEEP_ALIVE_S
 from ramet.values import MAX_NAME, MAX_NESTING, TEMPERATURES
 
 PAGE = "docs/http-api.md"

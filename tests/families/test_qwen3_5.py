@@ -17,7 +17,7 @@ from oracles.answers import assert_close
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText, PreTrainedModel
 
-from ramet.decide.letters import Labels
+from ramet.decide.letters import VerifiedLabels
 from ramet.decide.reply import ReplyStart
 from ramet.engine import Engine
 from ramet.errors import CheckpointError
@@ -205,7 +205,7 @@ def test_the_frame_of_the_real_vocabulary(real: tuple[Engine, Path]) -> None:
     assert frame.tail == (248046, 198, 248045, 74455, 198, 248068, 271, 248069, 271)
     assert (frame.opening, frame.closing, frame.trims, frame.end) == ("user\n", "", True, 248046)
     assert tokenizer.bos is None
-    labels = Labels(tokenizer, ReplyStart.of(tokenizer, frame))
+    labels = VerifiedLabels(tokenizer, ReplyStart.of(tokenizer, frame))
     assert labels.complete
     assert len(labels.pairs) > 400
 

@@ -147,7 +147,7 @@ def test_a_request_that_the_stop_cuts_off_is_told(serve: Serve) -> None:
 
         task = asyncio.create_task(app(scope, receive, send))
         await decides.wait()
-        app.state.work.end()
+        app.state.running.end()
         await task
 
     asyncio.run(run())

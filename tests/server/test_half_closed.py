@@ -14,7 +14,7 @@ from fixtures.raw_client import BODY, UPGRADE, connected, until_closed
 from fixtures.waiting import wait_until
 
 from ramet.server.settings import ServerSettings
-from ramet.server.timed import PROBE
+from ramet.server.timed_connection import PROBE
 
 CHAT = {"messages": [{"role": "user", "content": "ab"}]}
 ROUTES: dict[str, tuple[str, bytes, bytes]] = {  # the request line, the body, the end of the answer

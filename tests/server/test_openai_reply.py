@@ -10,8 +10,8 @@ from fakes.stub_writer import END, told, written
 
 from ramet.generation import Finish, GenerationRequest, Piece, Position
 from ramet.server.openai.logprobs import LOWEST, chat_logprobs, completion_logprobs
-from ramet.server.openai.reply import Delta, Reply
 from ramet.server.openai.request import ChatRequest, CompletionRequest
+from ramet.server.openai.text_reply import Delta, TextReply
 from ramet.server.openai.text_request import TextRequest
 from tests.text.test_tokenizer_spm import IDS, PLAIN
 
@@ -21,10 +21,12 @@ WORD, SPACED = IDS["the"], IDS["▁the"]  # the same word without and with a spa
 HALF = IDS["<0xF0>"]
 
 
-def replied(request: TextRequest, ids: Sequence[int], width: int, finish: Finish = "stop") -> tuple[list[Delta], Reply]:
+def replied(
+    request: TextRequest, ids: Sequence[int], width: int, finish: Finish = "stop"
+) -> tuple[list[Delta], TextReply]:
     """Of ids that come `width` at a time."""
     (asked,) = request.generations(_conversation())
-    reply, deltas = Reply.of(request, PLAIN, 3), []
+    reply, deltas = TextReply.of(request, PLAIN, 3), []
     for at in range(0, len(ids), width):
         last = at + width >= len(ids)
         positions = tuple(told(i, asked) for i in ids[at : at + width])
@@ -60,17 +62,17 @@ def test_stops(width: int, stop: list[str], text: str, n_tokens: int | None, fin
     deltas, reply = replied(chat(stop=stop), ids, width)
     assert "".join(delta.text for delta in deltas) == text
     assert (deltas[-1].finish, deltas[-1].reason) == (finish, reason)
-    assert sum(len(delta.positions) for delta in deltas) == reply.tally.n_tokens
+    assert sum(len(delta.positions) for delta in deltas) == reply.counts.n_tokens
     if n_tokens is not None:
-        assert reply.tally.n_tokens == n_tokens
-    assert (reply.tally.n_canvases, reply.tally.n_steps) == (len(deltas), 2 * len(deltas))
-    assert (reply.tally.n_prompt, reply.tally.n_cached) == (3, 1)
+        assert reply.counts.n_tokens == n_tokens
+    assert (reply.counts.n_canvases, reply.counts.n_steps) == (len(deltas), 2 * len(deltas))
+    assert (reply.counts.n_prompt, reply.counts.n_cached) == (3, 1)
 
 
 def test_a_token_that_ends_a_reply_is_no_text_of_it() -> None:
     deltas, reply = replied(chat(stop_token_ids=[WORD]), [IDS["ab"], WORD, IDS["ab"], END], 2)
     assert [(d.text, d.finish, d.reason) for d in deltas] == [("ab", "stop", WORD)]
-    assert reply.tally.n_tokens == 2
+    assert reply.counts.n_tokens == 2
 
 
 def test_a_reply_that_ends_for_length() -> None:

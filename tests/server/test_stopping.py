@@ -43,8 +43,8 @@ with Signals() as signals:
 STUCK = (
     """
 import time
-from ramet.server import asked
-asked.parse_json = lambda body: print("parsing", flush=True) or time.sleep(3600)
+from ramet.server import parse_body
+parse_body.parse_json = lambda body: print("parsing", flush=True) or time.sleep(3600)
 """
     + PROGRAM
 )

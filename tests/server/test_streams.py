@@ -72,7 +72,7 @@ def test_the_servers_stop(path: str) -> None:
 
         task = asyncio.create_task(app(scope, receive, send))
         await begun.wait()
-        app.state.work.end()
+        app.state.running.end()
         await task
 
     asyncio.run(run())

@@ -14,7 +14,7 @@ from fakes.stub_engine import StubEngine
 from fixtures.live_server import LiveServer
 from fixtures.waiting import wait_until
 
-from ramet.server import asked
+from ramet.server import parse_body
 from ramet.server.documents import parse_json
 
 REQUEST = {
@@ -68,8 +68,8 @@ def test_a_large_body_is_parsed_off_the_event_loop(serve: Serve, monkeypatch: py
             return await super().decide_async(request)
 
     loops: list[int] = []
-    monkeypatch.setattr(asked, "parse_json", noted)
-    state = "late " * (asked.SMALL_BODY_BYTES if large else 1)
+    monkeypatch.setattr(parse_body, "parse_json", noted)
+    state = "late " * (parse_body.SMALL_BODY_BYTES if large else 1)
     assert post(serve(Noting()), REQUEST | {"state": state}).status_code == 200
     assert (parsers != loops) == large
 

@@ -514,7 +514,7 @@ def test_a_template_that_takes_long_holds_up_no_decision(serve: Serve, monkeypat
         assert go.wait(GUARD_S)
         raise InvalidRequest("rendered")
 
-    monkeypatch.setattr("ramet.server.openai.route.Writing.of", of)
+    monkeypatch.setattr("ramet.server.openai.route.RequestedReplies.of", of)
     server = serve(StubEngine(text=StubWriter()))
     with ThreadPoolExecutor() as pool:
         chat = pool.submit(httpx2.post, f"{server.url}/v1/chat/completions", json=CHAT)

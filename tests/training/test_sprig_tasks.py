@@ -17,7 +17,7 @@ from ramet.bench.tasks.example import HELD_OUT, Example, examples
 from ramet.bench.tasks.numbers import in_words
 from ramet.bench.tasks.words import GOODS, VERBS
 from ramet.decide import letters
-from ramet.decide.letters import Labels
+from ramet.decide.letters import VerifiedLabels
 from ramet.decide.reply import ReplyStart
 from ramet.question import Choice, Noul
 from ramet.request import DecisionRequest
@@ -147,7 +147,7 @@ def test_a_ticket_says_no_two_topics_alike() -> None:
 def test_decisions_are_asked_in_the_words_of_letters() -> None:
     directory = tiny.qwen3()
     tokenizer = read_tokenizer(directory)
-    labels = Labels(tokenizer, ReplyStart.of(tokenizer, frame(tokenizer, read_template(directory))))
+    labels = VerifiedLabels(tokenizer, ReplyStart.of(tokenizer, frame(tokenizer, read_template(directory))))
     kinds = set()
     for each in some("decisions"):
         question = each.question

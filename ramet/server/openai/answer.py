@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ramet.generation import Finish
-from ramet.server.openai.tally import Tally
+from ramet.server.openai.reply_counts import ReplyCounts
 
 
 class _Answer(BaseModel):
@@ -39,17 +39,17 @@ class TextUsage(_Answer):
     x_chunk_size: int | None = _WHERE_KNOWN
 
     @classmethod
-    def of(cls, tallies: Sequence[Tally]) -> TextUsage:
+    def of(cls, counts: Sequence[ReplyCounts]) -> TextUsage:
         n_prompt, n_tokens, n_steps, n_rows, n_canvases = (
-            sum(getattr(tally, name) for tally in tallies)
+            sum(getattr(each, name) for each in counts)
             for name in ("n_prompt", "n_tokens", "n_steps", "n_rows", "n_canvases")
         )
-        sizes = {tally.chunk_size for tally in tallies}
+        sizes = {each.chunk_size for each in counts}
         return cls(
             prompt_tokens=n_prompt,
             completion_tokens=n_tokens,
             total_tokens=n_prompt + n_tokens,
-            prompt_tokens_details=PromptDetails(cached_tokens=sum(t.n_cached for t in tallies)),
+            prompt_tokens_details=PromptDetails(cached_tokens=sum(t.n_cached for t in counts)),
             x_steps=n_steps,
             x_canvases=n_canvases or None,
             x_tokens_per_step=None if n_canvases else round(n_tokens / max(n_steps, 1), 4),

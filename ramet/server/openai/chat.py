@@ -14,10 +14,10 @@ from ramet.server.openai.answer import (
     TextUsage,
 )
 from ramet.server.openai.logprobs import chat_logprobs
-from ramet.server.openai.reply import Delta
 from ramet.server.openai.request import ChatRequest
-from ramet.server.openai.route import Head, TextRoute
-from ramet.server.openai.writing import Writing
+from ramet.server.openai.requested_replies import RequestedReplies
+from ramet.server.openai.route import AnswerHead, TextRoute
+from ramet.server.openai.text_reply import Delta
 
 
 class Chat(TextRoute[ChatRequest]):
@@ -30,13 +30,13 @@ class Chat(TextRoute[ChatRequest]):
     answer = ChatCompletion
 
     def whole(
-        self, head: Head, writing: Writing[ChatRequest], replies: Sequence[Delta], usage: TextUsage
+        self, head: AnswerHead, requested: RequestedReplies[ChatRequest], replies: Sequence[Delta], usage: TextUsage
     ) -> ChatCompletion:
         choices = [
             ChatChoice(
                 index=i,
                 message=Message(content=reply.text),
-                logprobs=chat_logprobs(writing.request, writing.writer.conversation.tokenizer, reply),
+                logprobs=chat_logprobs(requested.request, requested.writer.conversation.tokenizer, reply),
                 finish_reason=reply.finish or "length",
                 stop_reason=reply.reason,
             )
@@ -46,8 +46,8 @@ class Chat(TextRoute[ChatRequest]):
 
     def parts(
         self,
-        head: Head,
-        writing: Writing[ChatRequest],
+        head: AnswerHead,
+        requested: RequestedReplies[ChatRequest],
         index: int,
         delta: Delta,
         usage: TextUsage | None,
@@ -57,12 +57,12 @@ class Chat(TextRoute[ChatRequest]):
         told = ChatChunkChoice(
             index=index,
             delta=MessageDelta(content=delta.text),
-            logprobs=chat_logprobs(writing.request, writing.writer.conversation.tokenizer, delta),
+            logprobs=chat_logprobs(requested.request, requested.writer.conversation.tokenizer, delta),
             finish_reason=delta.finish,
             stop_reason=delta.reason,
         )
         opening = [ChatChunkChoice(index=index, delta=MessageDelta(role="assistant", content=""))] if first else []
         return [ChatChunk(**head.fields(), choices=[choice], usage=usage) for choice in (*opening, told)]
 
-    def last(self, head: Head, usage: TextUsage) -> ChatChunk:
+    def last(self, head: AnswerHead, usage: TextUsage) -> ChatChunk:
         return ChatChunk(**head.fields(), choices=[], usage=usage)

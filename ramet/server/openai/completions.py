@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from ramet.server.openai.answer import Completion, CompletionChoice, TextUsage
 from ramet.server.openai.logprobs import completion_logprobs
-from ramet.server.openai.reply import Delta
 from ramet.server.openai.request import CompletionRequest
-from ramet.server.openai.route import Head, TextRoute
-from ramet.server.openai.writing import Writing
+from ramet.server.openai.requested_replies import RequestedReplies
+from ramet.server.openai.route import AnswerHead, TextRoute
+from ramet.server.openai.text_reply import Delta
 
 
 class Completions(TextRoute[CompletionRequest]):
@@ -22,32 +22,36 @@ class Completions(TextRoute[CompletionRequest]):
     answer = Completion
 
     def whole(
-        self, head: Head, writing: Writing[CompletionRequest], replies: Sequence[Delta], usage: TextUsage
+        self,
+        head: AnswerHead,
+        requested: RequestedReplies[CompletionRequest],
+        replies: Sequence[Delta],
+        usage: TextUsage,
     ) -> Completion:
-        choices = [_choice(writing, i, reply) for i, reply in enumerate(replies)]
+        choices = [_choice(requested, i, reply) for i, reply in enumerate(replies)]
         return Completion(**head.fields(), choices=choices, usage=usage)
 
     def parts(
         self,
-        head: Head,
-        writing: Writing[CompletionRequest],
+        head: AnswerHead,
+        requested: RequestedReplies[CompletionRequest],
         index: int,
         delta: Delta,
         usage: TextUsage | None,
         *,
         first: bool,
     ) -> Sequence[Completion]:
-        return [Completion(**head.fields(), choices=[_choice(writing, index, delta)], usage=usage)]
+        return [Completion(**head.fields(), choices=[_choice(requested, index, delta)], usage=usage)]
 
-    def last(self, head: Head, usage: TextUsage) -> Completion:
+    def last(self, head: AnswerHead, usage: TextUsage) -> Completion:
         return Completion(**head.fields(), choices=[], usage=usage)
 
 
-def _choice(writing: Writing[CompletionRequest], index: int, delta: Delta) -> CompletionChoice:
+def _choice(requested: RequestedReplies[CompletionRequest], index: int, delta: Delta) -> CompletionChoice:
     return CompletionChoice(
         index=index,
         text=delta.text,
-        logprobs=completion_logprobs(writing.request, writing.writer.conversation.tokenizer, delta),
+        logprobs=completion_logprobs(requested.request, requested.writer.conversation.tokenizer, delta),
         finish_reason=delta.finish,
         stop_reason=delta.reason,
     )

@@ -15,8 +15,9 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ramet.errors import RametError
+from ramet.server.cancel_on_disconnect import cancel_on_disconnect
 from ramet.server.openai.errors import error_object
-from ramet.server.presence import Work, unless_gone
+from ramet.server.running_requests import RunningRequests
 
 DONE = b"data: [DONE]\n\n"
 _LOG = logging.getLogger("ramet.server")
@@ -42,8 +43,8 @@ class Events(StreamingResponse):
         async with aclosing(self._rest):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             try:
-                with Work.of(scope).running():
-                    await unless_gone(request, self._pour(send))
+                with RunningRequests.of(scope).running():
+                    await cancel_on_disconnect(request, self._pour(send))
             except RametError as error:
                 last = self._cut_off(error)
             except Exception:

@@ -7,7 +7,7 @@ from functools import cache
 
 from ramet.generation import Position
 from ramet.server.openai.answer import ChatLogprobs, CompletionLogprobs, PositionLogprobs, TokenLogprob
-from ramet.server.openai.reply import Delta
+from ramet.server.openai.text_reply import Delta
 from ramet.server.openai.text_request import TextRequest
 from ramet.text.tokenizer import Tokenizer
 

@@ -16,18 +16,18 @@ from starlette.responses import Response
 
 from ramet.errors import RametError
 from ramet.server.access_log import note_tokens
-from ramet.server.asked import asked
 from ramet.server.authentication import Authentication
+from ramet.server.cancel_on_disconnect import cancel_on_disconnect
 from ramet.server.metrics import Metrics
 from ramet.server.models import Models
 from ramet.server.openai.answer import TextUsage
 from ramet.server.openai.errors import OpenAIErrorBody, render
 from ramet.server.openai.events import DONE, Events, event
-from ramet.server.openai.reply import Delta
+from ramet.server.openai.requested_replies import R, RequestedReplies
+from ramet.server.openai.text_reply import Delta
 from ramet.server.openai.text_request import StreamOptions
-from ramet.server.openai.writing import R, Writing
+from ramet.server.parse_body import parse_body
 from ramet.server.plain_route import PlainRoute
-from ramet.server.presence import unless_gone
 from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
 
@@ -46,7 +46,7 @@ _ERRORS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class AnswerHead:
     """What every part of an answer begins with."""
 
     id: str
@@ -100,59 +100,70 @@ class TextRoute(ABC, Generic[R]):
     async def respond(self, request: Request) -> Response:
         """Errors come with their status before anything is sent. Of a stream they are the last event, if it has begun.
         A client that goes away cancels its work."""
-        writing = await asked(request, self._settings, self._begun, at_once=0)  # templates are programs of their own
-        note_tokens(request, writing.tallies)
+        requested = await parse_body(
+            request, self._settings, self._begun, at_once=0
+        )  # templates are programs of their own
+        note_tokens(request, requested.counts)
         try:
-            return await self._answered(request, writing)
+            return await self._answered(request, requested)
         except RametError as error:
-            return render(error, writing.request.places)
+            return render(error, requested.request.places)
 
-    def _begun(self, data: Any) -> Writing[R]:
+    def _begun(self, data: Any) -> RequestedReplies[R]:
         wanted = self.request.parse(data)
         model = self._engine.name if wanted.model is None else self._models.resolve(wanted.model)
         writer = self._engine.writer
         wanted.check_logprobs(self._settings.max_logprobs)
-        return Writing.of(wanted, model, writer)
+        return RequestedReplies.of(wanted, model, writer)
 
-    async def _answered(self, request: Request, writing: Writing[R]) -> Response:
-        head = Head(f"{self.prefix}-{random.getrandbits(128):032x}", int(time.time()), writing.model)
-        if writing.request.stream:
-            events = self._events(head, writing)
-            first = await unless_gone(request, anext(events))
-            return Events(first, events, writing.request.places)
+    async def _answered(self, request: Request, requested: RequestedReplies[R]) -> Response:
+        head = AnswerHead(f"{self.prefix}-{random.getrandbits(128):032x}", int(time.time()), requested.model)
+        if requested.request.stream:
+            events = self._events(head, requested)
+            first = await cancel_on_disconnect(request, anext(events))
+            return Events(first, events, requested.request.places)
         try:
-            replies = await unless_gone(request, writing.whole())
+            replies = await cancel_on_disconnect(request, requested.whole())
         finally:
-            self._metrics.count_text(writing.tallies)
-        whole = self.whole(head, writing, replies, TextUsage.of(writing.tallies))
+            self._metrics.count_text(requested.counts)
+        whole = self.whole(head, requested, replies, TextUsage.of(requested.counts))
         return Response(whole.model_dump_json(), media_type="application/json")
 
-    async def _events(self, head: Head, writing: Writing[R]) -> AsyncGenerator[bytes, None]:
-        options = writing.request.stream_options or StreamOptions()
+    async def _events(self, head: AnswerHead, requested: RequestedReplies[R]) -> AsyncGenerator[bytes, None]:
+        options = requested.request.stream_options or StreamOptions()
         try:
-            async with aclosing(writing.deltas()) as deltas:
+            async with aclosing(requested.deltas()) as deltas:
                 begun = False
                 async for i, delta in deltas:
-                    usage = TextUsage.of(writing.tallies) if options.continuous_usage_stats else None
-                    for part in self.parts(head, writing, i, delta, usage, first=not begun):
+                    usage = TextUsage.of(requested.counts) if options.continuous_usage_stats else None
+                    for part in self.parts(head, requested, i, delta, usage, first=not begun):
                         yield event(part.model_dump_json())
                     begun = True
         finally:
-            self._metrics.count_text(writing.tallies)
+            self._metrics.count_text(requested.counts)
         if options.include_usage:
-            yield event(self.last(head, TextUsage.of(writing.tallies)).model_dump_json())
+            yield event(self.last(head, TextUsage.of(requested.counts)).model_dump_json())
         yield DONE
 
     @abstractmethod
-    def whole(self, head: Head, writing: Writing[R], replies: Sequence[Delta], usage: TextUsage) -> BaseModel:
+    def whole(
+        self, head: AnswerHead, requested: RequestedReplies[R], replies: Sequence[Delta], usage: TextUsage
+    ) -> BaseModel:
         """The answer that is sent at once."""
 
     @abstractmethod
     def parts(
-        self, head: Head, writing: Writing[R], index: int, delta: Delta, usage: TextUsage | None, *, first: bool
+        self,
+        head: AnswerHead,
+        requested: RequestedReplies[R],
+        index: int,
+        delta: Delta,
+        usage: TextUsage | None,
+        *,
+        first: bool,
     ) -> Sequence[BaseModel]:
         """The events of what has come of a reply, each with the usage, if there is one."""
 
     @abstractmethod
-    def last(self, head: Head, usage: TextUsage) -> BaseModel:
+    def last(self, head: AnswerHead, usage: TextUsage) -> BaseModel:
         """The event that tells the usage."""

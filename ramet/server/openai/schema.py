@@ -21,8 +21,8 @@ def describe_what_passes(schema: dict[str, Any]) -> None:
         properties[name] = {"enum": [*REFUSED[name].neutral, None], "description": REFUSED[name].why}
     for name in media.FIELDS:
         properties.setdefault(name, {"enum": [None, "", [], {}], "description": media.WHY})
-    asked = _TRUE if "messages" in properties else {"type": "integer"}
-    needs = [*_NEEDS, *((name, value, "logprobs", asked) for name, value in _NEEDS_LOGPROBS if name in properties)]
+    logprobs = _TRUE if "messages" in properties else {"type": "integer"}
+    needs = [*_NEEDS, *((name, value, "logprobs", logprobs) for name, value in _NEEDS_LOGPROBS if name in properties)]
     schema["additionalProperties"] = _NULL
     schema["allOf"] = [{"if": _has(name, value), "then": _has(other, needed)} for name, value, other, needed in needs]
 

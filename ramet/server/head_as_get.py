@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 
-class Head:
+class HeadAsGet:
     """ASGI middleware. The server sends no body to a HEAD, whatever the application gives it."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Tally:
+class ReplyCounts:
     """What a reply took: n_steps passes, of n_rows of its rows where it has no canvases. n_cached of the n_prompt
     tokens were not computed again. n_first of the n_tokens were the first to come. chunk_size: of a reply whose chunks
     have one size at any load."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ramet.decide.bounded_cache import BoundedCache
 from ramet.decide.budget import Budget
-from ramet.decide.recent import Recent
 from ramet.text.tokenizer import Tokenizer
 from ramet.tree import IntArray
 
@@ -17,7 +17,7 @@ TOGETHER = 64  # passages that are encoded in one call
 _CUT = re.compile("[A-Za-z](?= [A-Za-z])")
 
 
-class Passages:
+class EncodeCache:
     """Encodes texts passage by passage and keeps the ids of each, as long as `limit` bytes last, about.
 
     A passage ends between two words, LEAST characters or a few more behind where it began, so that texts which begin
@@ -26,7 +26,7 @@ class Passages:
 
     def __init__(self, tokenizer: Tokenizer, limit: int) -> None:
         self._tokenizer = tokenizer
-        self._recent: Recent[tuple[bytes, str], IntArray] = Recent(limit)
+        self._recent: BoundedCache[tuple[bytes, str], IntArray] = BoundedCache(limit)
 
     def encode(self, text: str, owner: bytes, budget: Budget) -> IntArray:
         """As the tokenizer's `encode`, passage by passage where text spells control tokens. owner: of what is kept.

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.decide.budget import Budget
-from ramet.decide.passages import LEAST, TOGETHER, Passages
+from ramet.decide.encode_cache import LEAST, TOGETHER, EncodeCache
 from ramet.errors import InvalidRequest, RequestTooLong
 from ramet.text.tokenizer import Tokenizer
 
@@ -63,7 +63,7 @@ def state(n_words: int) -> str:
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_ids_are_those_of_the_whole(name: str, texts: list[str], repeats: int) -> None:
     tokenizer = TOKENIZERS[name]
-    passages, text = Passages(tokenizer, 1 << 20), " and so on ".join(texts * repeats)
+    passages, text = EncodeCache(tokenizer, 1 << 20), " and so on ".join(texts * repeats)
     for _ in range(2):  # from nothing, and from what is kept
         ids = passages.encode(text, OWNER, Budget())
         assert ids.dtype == np.int32
@@ -79,7 +79,7 @@ def test_a_cut_between_words_changes_no_ids(before: str, after: str) -> None:
 
 def test_a_state_that_grows_is_encoded_where_it_is_new() -> None:
     watched = Watched(TOKENIZERS["smollm2"])
-    passages = Passages(watched, 1 << 20)  # type: ignore[arg-type]
+    passages = EncodeCache(watched, 1 << 20)  # type: ignore[arg-type]
     for n_words in (2000, 2050, 2100):
         text = state(n_words)
         assert passages.encode(text, OWNER, Budget()).tolist() == TOKENIZERS["smollm2"].encode(text)
@@ -89,7 +89,7 @@ def test_a_state_that_grows_is_encoded_where_it_is_new() -> None:
 
 def test_what_one_owner_has_encoded_is_encoded_again_for_another() -> None:
     watched = Watched(TOKENIZERS["smollm2"])
-    passages, text = Passages(watched, 1 << 20), state(1000)  # type: ignore[arg-type]
+    passages, text = EncodeCache(watched, 1 << 20), state(1000)  # type: ignore[arg-type]
     for owner in (b"a", b"b"):
         watched.texts = []
         passages.encode(text, owner, Budget())
@@ -98,7 +98,7 @@ def test_what_one_owner_has_encoded_is_encoded_again_for_another() -> None:
 
 def test_more_than_there_is_room_for_is_not_encoded_to_its_end() -> None:
     watched = Watched(TOKENIZERS["smollm2"])
-    passages, text = Passages(watched, 1 << 20), state(100_000)  # type: ignore[arg-type]
+    passages, text = EncodeCache(watched, 1 << 20), state(100_000)  # type: ignore[arg-type]
     with pytest.raises(RequestTooLong, match=r"at least .* 1000 at most"):
         passages.encode(text, OWNER, Budget(1000))
     assert sum(map(len, watched.texts)) < 2 * TOGETHER * LEAST < len(text) / 4
@@ -106,7 +106,7 @@ def test_more_than_there_is_room_for_is_not_encoded_to_its_end() -> None:
 
 def test_little_room_keeps_little() -> None:
     watched = Watched(TOKENIZERS["smollm2"])
-    passages, text = Passages(watched, 4 * LEAST), state(4000)  # type: ignore[arg-type]
+    passages, text = EncodeCache(watched, 4 * LEAST), state(4000)  # type: ignore[arg-type]
     for _ in range(2):
         watched.texts = []
         assert passages.encode(text, OWNER, Budget()).tolist() == TOKENIZERS["smollm2"].encode(text)
@@ -116,9 +116,9 @@ def test_little_room_keeps_little() -> None:
 def test_a_tokenizer_whose_tokens_span_words_gets_the_whole() -> None:
     greedy = Greedy("d wor", "word")
     text = state(1000)
-    assert Passages(greedy, 1 << 20).encode(text, OWNER, Budget()).tolist() == greedy.encode(text)  # type: ignore[arg-type]
+    assert EncodeCache(greedy, 1 << 20).encode(text, OWNER, Budget()).tolist() == greedy.encode(text)  # type: ignore[arg-type]
 
 
 def test_half_a_character_far_behind() -> None:
     with pytest.raises(InvalidRequest, match="surrogate"):
-        Passages(TOKENIZERS["smollm2"], 1 << 20).encode(state(1000) + "\ud83d", OWNER, Budget())
+        EncodeCache(TOKENIZERS["smollm2"], 1 << 20).encode(state(1000) + "\ud83d", OWNER, Budget())

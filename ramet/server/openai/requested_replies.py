@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 from ramet.denoise.check import check_ids
 from ramet.generation import GenerationRequest
-from ramet.server.openai.reply import Delta, Reply
-from ramet.server.openai.tally import Tally
+from ramet.server.openai.reply_counts import ReplyCounts
+from ramet.server.openai.text_reply import Delta, TextReply
 from ramet.server.openai.text_request import TextRequest
 from ramet.server.served import Writes
 
@@ -19,28 +19,28 @@ R = TypeVar("R", bound=TextRequest)
 
 
 @dataclass(frozen=True, slots=True)
-class Writing(Generic[R]):
-    """A reply for each prompt of a request. What it took is in `tallies`, also of replies that were given up."""
+class RequestedReplies(Generic[R]):
+    """A reply for each prompt of a request. What it took is in `counts`, also of replies that were given up."""
 
     request: R
     model: str
     writer: Writes
     wanted: Sequence[GenerationRequest]
-    replies: Sequence[Reply]
+    replies: Sequence[TextReply]
 
     @classmethod
-    def of(cls, request: R, model: str, writer: Writes) -> Writing[R]:
+    def of(cls, request: R, model: str, writer: Writes) -> RequestedReplies[R]:
         """Raises InvalidRequest for what the writer does not take, and where no prompt can be made."""
         request.check_kind(writer.kind)
         check_ids("stop_token_ids", request.stop_token_ids, writer.vocab_size)
         wanted = request.generations(writer.conversation)
         tokenizer = writer.conversation.tokenizer
-        replies = [Reply.of(request, tokenizer, len(each.prompt)) for each in wanted]
+        replies = [TextReply.of(request, tokenizer, len(each.prompt)) for each in wanted]
         return cls(request, model, writer, wanted, replies)
 
     @property
-    def tallies(self) -> list[Tally]:
-        return [reply.tally for reply in self.replies]
+    def counts(self) -> list[ReplyCounts]:
+        return [reply.counts for reply in self.replies]
 
     async def whole(self) -> list[Delta]:
         """Each reply from its beginning to its end."""

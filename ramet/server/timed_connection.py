@@ -25,7 +25,7 @@ _TIMEOUT = (
 )
 
 
-class Timed(asyncio.Protocol):
+class TimedConnection(asyncio.Protocol):
     """The part of a connection that uvicorn's two protocols for HTTP/1.1 have in common here.
 
     The server calls `look` about twice a second, so that requests set no timers. Three things are waited for: a head

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ramet.generation import Finish, Piece, Position
-from ramet.server.openai.tally import Tally
+from ramet.server.openai.reply_counts import ReplyCounts
 from ramet.server.openai.text_request import TextRequest
 from ramet.text.stream import TextStream
 from ramet.text.tokenizer import Tokenizer
@@ -30,28 +30,28 @@ class Delta:
 
 
 @dataclass
-class Reply:
+class TextReply:
     """One reply under way. It ends where the model, the request's limit or one of its stops ends it; a token that
     completes a stop is the last one that counts."""
 
     stream: TextStream
     ends: Collection[int]
-    tally: Tally
+    counts: ReplyCounts
     finish: Finish | None = field(default=None, init=False)
 
     @classmethod
-    def of(cls, request: TextRequest, tokenizer: Tokenizer, n_prompt: int) -> Reply:
+    def of(cls, request: TextRequest, tokenizer: Tokenizer, n_prompt: int) -> TextReply:
         stream = TextStream(tokenizer, request.stop, special=not request.skip_special_tokens)
-        return cls(stream, frozenset(request.stop_token_ids), Tally(n_prompt))
+        return cls(stream, frozenset(request.stop_token_ids), ReplyCounts(n_prompt))
 
     def take(self, piece: Piece) -> Delta:
         """What a piece adds. None may follow where the delta has a finish."""
         assert self.finish is None
-        self.tally.n_steps += piece.n_steps
-        self.tally.n_rows += piece.n_rows
-        self.tally.n_canvases += piece.n_canvases
-        self.tally.chunk_size = piece.chunk_size
-        self.tally.n_cached = max(self.tally.n_cached, piece.n_cached)
+        self.counts.n_steps += piece.n_steps
+        self.counts.n_rows += piece.n_rows
+        self.counts.n_canvases += piece.n_canvases
+        self.counts.chunk_size = piece.chunk_size
+        self.counts.n_cached = max(self.counts.n_cached, piece.n_cached)
         texts, offsets = list[str](), list[int]()
         reason: str | int | None = None
         for position in piece.positions:
@@ -62,7 +62,7 @@ class Reply:
             texts.append(self.stream.push(position.token))
             if self.stream.stopped is not None:
                 break
-        self.tally.count(len(offsets))
+        self.counts.count(len(offsets))
         if reason is not None or piece.finish is not None or self.stream.stopped is not None:
             texts.append(self.stream.finish())
             reason = self.stream.stopped if reason is None else reason

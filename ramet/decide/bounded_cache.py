@@ -10,7 +10,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
+class BoundedCache(Generic[K, V]):
     """Two generations of entries. When the young one reaches half of `limit` in weight it becomes the old one.
 
     An entry that is asked for again moves back to the young generation, so what is in use stays and
