@@ -12,6 +12,7 @@ from fastapi import Depends, FastAPI
 from starlette.exceptions import HTTPException
 
 from ramet.errors import RametError
+from ramet.server import routes
 from ramet.server.access_log import AccessLog, log_to_stderr
 from ramet.server.authentication import Authentication
 from ramet.server.bodies import MAX_BODIES, Room
@@ -22,8 +23,6 @@ from ramet.server.health import Health
 from ramet.server.listener import Listener
 from ramet.server.metrics import Metrics
 from ramet.server.models import Models
-from ramet.server.openai.chat import Chat
-from ramet.server.openai.completions import Completions
 from ramet.server.openapi import openapi_document
 from ramet.server.parse_body import PARSERS
 from ramet.server.rendering import render_http, render_raised
@@ -32,7 +31,6 @@ from ramet.server.running_requests import RunningRequests
 from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
 from ramet.server.signals import Signals
-from ramet.server.systemone import SystemOne
 from ramet.turns import Turns
 from ramet.version import __version__
 
@@ -49,9 +47,7 @@ def create_app(engine: Served, settings: ServerSettings | None = None) -> FastAP
         version=__version__,
         description="Decisions: one state, many questions, one pass. And text, of models that write it.",
         redirect_slashes=False,
-        routes=[
-            made(engine, models, metrics, settings).route(authentication) for made in (SystemOne, Chat, Completions)
-        ],
+        routes=[made(engine, models, metrics, settings).route(authentication) for made in routes.ROUTES],
     )
     guard = [Depends(authentication.check)]
     app.include_router(models.router(), dependencies=guard)

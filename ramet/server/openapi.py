@@ -8,20 +8,21 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
-from ramet.request import DecisionRequest
-from ramet.server.openai.request import ChatRequest, CompletionRequest
+from ramet.server.plain_route import PlainRoute
 from ramet.server.rendering import ErrorBody
 
 _REFERENCE = "#/components/schemas/{model}"
 
 
 def openapi_document(app: FastAPI, *, keyed: bool) -> dict[str, Any]:
-    """The document of `app`. FastAPI knows only the bodies that it parses; the routes' own are added. keyed: whether
-    guarded routes want a key."""
+    """The document of `app`. FastAPI knows only the bodies that it parses itself, so those of plain routes are added.
+    keyed: whether guarded routes want a key."""
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     schemas = document["components"]["schemas"]
-    for model in (DecisionRequest, ChatRequest, CompletionRequest, ErrorBody):
-        _add(schemas, model)
+    for route in app.routes:
+        if isinstance(route, PlainRoute):
+            _add(schemas, route.request_model)
+    _add(schemas, ErrorBody)
     for operations in document["paths"].values():
         for operation in operations.values():
             _tell_key(operation, keyed)

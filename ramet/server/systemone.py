@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -14,70 +15,43 @@ from ramet.problems import MAX_FIELDS
 from ramet.quoting import cut
 from ramet.request import DecisionRequest
 from ramet.server.access_log import note_tokens
-from ramet.server.authentication import Authentication
 from ramet.server.cancel_on_disconnect import cancel_on_disconnect
-from ramet.server.metrics import Metrics
-from ramet.server.models import Models
+from ramet.server.endpoint import Endpoint
 from ramet.server.openai.reply_counts import ReplyCounts
 from ramet.server.parse_body import parse_body
-from ramet.server.plain_route import PlainRoute
-from ramet.server.rendering import ErrorBody, InvalidBody, render
-from ramet.server.served import Served
-from ramet.server.settings import ServerSettings
+from ramet.server.rendering import InvalidBody, render
 
 IGNORED_FIELDS = "x-ramet-ignored"
 MAX_IGNORED_NAMES = 20
 
-_ERRORS: dict[int, str] = {
-    400: "Broken compression, not UTF-8, NaN or an infinity, nested too deep",
-    401: "The key is wrong or missing",
-    404: "The model is not served here (`unknown_model`)",
-    408: "The body did not arrive in time",
-    413: "Too many tokens (`max_tokens_exceeded`) or bytes (`body_too_large`); nothing is ever truncated",
-    415: "A Content-Encoding other than zstd and gzip, or a multipart body",
-    429: "The queue is full; see `retry-after` and `retry-after-ms`",
-    500: "An error of the server's own",
-    503: "The engine is broken; see /health",
-}
 
-
-class SystemOne:
+class SystemOne(Endpoint):
     """The route for decisions: read, parse, decide, answer."""
 
-    def __init__(self, engine: Served, models: Models, metrics: Metrics, settings: ServerSettings) -> None:
-        self._engine = engine
-        self._models = models
-        self._metrics = metrics
-        self._settings = settings
+    path = "/v1/systemone"
+    summary = "Answer questions about a state"
+    tag = "decisions"
+    name = "decide"
+    request = DecisionRequest
+    errors: ClassVar[Mapping[int, str]] = {
+        400: "Broken compression, not UTF-8, NaN or an infinity, nested too deep",
+        401: "The key is wrong or missing",
+        404: "The model is not served here (`unknown_model`)",
+        408: "The body did not arrive in time",
+        413: "Too many tokens (`max_tokens_exceeded`) or bytes (`body_too_large`); nothing is ever truncated",
+        415: "A Content-Encoding other than zstd and gzip, or a multipart body",
+        429: "The queue is full; see `retry-after` and `retry-after-ms`",
+        500: "An error of the server's own",
+        503: "The engine is broken; see /health",
+    }
 
-    def route(self, guard: Authentication) -> PlainRoute:
-        errors: dict[int | str, dict[str, Any]] = {
-            status: {"model": ErrorBody, "description": words} for status, words in _ERRORS.items()
+    def responses(self) -> dict[int | str, dict[str, Any]]:
+        return {
+            200: {"model": Decision, "description": "One answer a question, by the questions' names"},
+            422: {"model": InvalidBody, "description": "Every field that is wrong"},
         }
-        return PlainRoute(
-            "/v1/systemone",
-            self.decide,
-            guard,
-            tags=["decisions"],
-            methods=["POST"],
-            summary="Answer questions about a state",
-            response_class=Response,
-            responses={
-                200: {"model": Decision, "description": "One answer a question, by the questions' names"},
-                422: {"model": InvalidBody, "description": "Every field that is wrong"},
-                **errors,
-            },
-            openapi_extra={
-                "requestBody": {
-                    "required": True,
-                    "content": {
-                        "application/json": {"schema": {"$ref": "#/components/schemas/DecisionRequest"}},
-                    },
-                }
-            },
-        )
 
-    async def decide(self, request: Request) -> Response:
+    async def respond(self, request: Request) -> Response:
         """Bodies may be zstd or gzip. Top-level fields that mean nothing here are ignored, and named in the
         `x-ramet-ignored` header; a name given twice in one object is refused. `state` may be empty."""
         wanted, ignored = await parse_body(request, self._settings, _parsed)

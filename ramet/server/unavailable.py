@@ -9,18 +9,18 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from ramet.errors import RametError
+from ramet.server import routes
 from ramet.server.bodies import Room, read_body
 from ramet.server.errors import Unavailable
-from ramet.server.openai import errors as openai_errors
 from ramet.server.rendering import render
 
 _BODY_S = 10  # for a body that nobody reads
 
 
 def unavailable(path: str, error: Unavailable) -> Response:
-    """The answer of an address."""
-    is_text = path.startswith(("/v1/chat/", "/v1/completions"))
-    return openai_errors.render(error) if is_text else render(error)
+    """The response for a request to an address, in the form of its route's errors."""
+    own = next((each.render for each in routes.ROUTES if path.startswith(each.path)), render)
+    return own(error)
 
 
 async def drop_body(scope: Scope, receive: Receive) -> None:

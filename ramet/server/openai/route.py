@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic
@@ -16,10 +16,8 @@ from starlette.responses import Response
 
 from ramet.errors import RametError
 from ramet.server.access_log import note_tokens
-from ramet.server.authentication import Authentication
 from ramet.server.cancel_on_disconnect import cancel_on_disconnect
-from ramet.server.metrics import Metrics
-from ramet.server.models import Models
+from ramet.server.endpoint import Endpoint
 from ramet.server.openai.answer import TextUsage
 from ramet.server.openai.errors import OpenAIErrorBody, render
 from ramet.server.openai.events import DONE, Events, event
@@ -27,22 +25,6 @@ from ramet.server.openai.requested_replies import R, RequestedReplies
 from ramet.server.openai.text_reply import Delta
 from ramet.server.openai.text_request import StreamOptions
 from ramet.server.parse_body import parse_body
-from ramet.server.plain_route import PlainRoute
-from ramet.server.served import Served
-from ramet.server.settings import ServerSettings
-
-_ERRORS = {
-    400: "A parameter that is wrong or not supported here, which `param` names; too many tokens; no JSON",
-    401: "The key is wrong or missing",
-    404: "The model is not served here",
-    408: "The body did not arrive in time",
-    413: "Too many bytes",
-    415: "A Content-Encoding other than zstd and gzip, or a multipart body",
-    429: "The queue is full; see `retry-after` and `retry-after-ms`",
-    500: "An error of the server's own",
-    501: "The model that is served writes no text",
-    503: "The engine is broken; see /health",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,45 +39,31 @@ class AnswerHead:
         return {"id": self.id, "created": self.created, "model": self.model}
 
 
-class TextRoute(ABC, Generic[R]):
+class TextRoute(Endpoint, Generic[R]):
     """A route that writes text. What differs is the request, and the form of answers."""
 
-    path: ClassVar[str]
-    summary: ClassVar[str]
+    tag = "text"
     prefix: ClassVar[str]  # of ids
     request: type[R]
     answer: type[BaseModel]
+    error_body = OpenAIErrorBody
+    render = staticmethod(render)
+    errors: ClassVar[Mapping[int, str]] = {
+        400: "A parameter that is wrong or not supported here, which `param` names; too many tokens; no JSON",
+        401: "The key is wrong or missing",
+        404: "The model is not served here",
+        408: "The body did not arrive in time",
+        413: "Too many bytes",
+        415: "A Content-Encoding other than zstd and gzip, or a multipart body",
+        429: "The queue is full; see `retry-after` and `retry-after-ms`",
+        500: "An error of the server's own",
+        501: "The model that is served writes no text",
+        503: "The engine is broken; see /health",
+    }
 
-    def __init__(self, engine: Served, models: Models, metrics: Metrics, settings: ServerSettings) -> None:
-        self._engine = engine
-        self._models = models
-        self._metrics = metrics
-        self._settings = settings
-
-    def route(self, guard: Authentication) -> PlainRoute:
-        errors: dict[int | str, dict[str, Any]] = {
-            status: {"model": OpenAIErrorBody, "description": words} for status, words in _ERRORS.items()
-        }
-        body = {"schema": {"$ref": f"#/components/schemas/{self.request.__name__}"}}
-        return PlainRoute(
-            self.path,
-            self.respond,
-            guard,
-            render=render,
-            tags=["text"],
-            methods=["POST"],
-            summary=self.summary,
-            response_class=Response,
-            responses={
-                200: {
-                    "model": self.answer,
-                    "description": "The reply; with `stream`, events",
-                    "content": {"text/event-stream": {}},
-                },
-                **errors,
-            },
-            openapi_extra={"requestBody": {"required": True, "content": {"application/json": body}}},
-        )
+    def responses(self) -> dict[int | str, dict[str, Any]]:
+        words = "The reply; with `stream`, events"
+        return {200: {"model": self.answer, "description": words, "content": {"text/event-stream": {}}}}
 
     async def respond(self, request: Request) -> Response:
         """Errors come with their status before anything is sent. Of a stream they are the last event, if it has begun.
