@@ -1,8 +1,9 @@
-"""Writes the pages made of the commands, the settings and the docstrings. `make docs` runs it; a test compares."""
+"""Writes what pages have of commands, settings, docstrings and imports. `make docs` runs it; a test compares."""
 
 from __future__ import annotations
 
 import dataclasses
+import runpy
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,7 @@ Names may have underscores for dashes. Of `--served-model-name` with several nam
 is bfloat16 where the device multiplies it itself, and `float` means `float32`. One option has another meaning here:
 `--block-size` is the rows of a block of masks, not a page of the cache, and is refused for models without masks."""
 GENERATED = "<!-- Written by `make docs`. -->"
+ORDER_BEGINS, ORDER_ENDS = "<!-- The order of imports, written by `make docs`. -->", "<!-- Its end. -->"
 
 
 def cli_page() -> str:
@@ -193,7 +195,16 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+def architecture_page() -> str:
+    """The page as it is, with the order of imports that the tests hold the package to."""
+    page = (DIRECTORY / "architecture.md").read_text(encoding="utf-8")
+    before, rest = page.split(ORDER_BEGINS)
+    layers = runpy.run_path(str(DIRECTORY.parent / "tests" / "fixtures" / "import_layers.py"))
+    return f"{before}{ORDER_BEGINS}\n{layers['import_order']()}\n{ORDER_ENDS}{rest.split(ORDER_ENDS)[1]}"
+
+
 PAGES = {
+    "architecture.md": architecture_page,
     "cli.md": cli_page,
     "settings.md": settings_page,
     "serve-lines.md": serve_lines_page,

@@ -1,4 +1,4 @@
-"""The direction of imports, as docs/architecture.md draws it, and the names that are not used."""
+"""The direction of imports, which docs/architecture.md shows, and the names that are not used."""
 
 from __future__ import annotations
 
@@ -8,38 +8,8 @@ import sys
 
 import pytest
 from fixtures.import_graph import ROOT, Import, at_import, imports_of, reached, source_files, top
+from fixtures.import_layers import LAYERS
 
-# From top to bottom: a part imports only from parts below it.
-LAYERS = (
-    {"__main__"},
-    {"cli"},
-    {"agree"},
-    {"bench"},
-    {"server"},
-    {"engine"},
-    {"decide"},
-    {"denoise"},
-    {"families"},
-    {"weights"},
-    {"text"},
-    {"layers"},
-    {"cache"},
-    {"ops"},
-    {"round"},
-    {"merge", "units"},
-    {"request", "generation"},
-    {"decision", "question"},
-    {"values"},
-    {"names", "problems"},
-    {"media"},
-    {"tree"},
-    {"config"},
-    {"config_schema", "sizes"},
-    {"foreign"},
-    {"errors"},
-    {"turns"},
-    {"files", "machine", "memory", "quoting", "temporary", "version"},
-)
 RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 # A kernel reads the stream's arrays from the round and the keys and values from the cache's tensors.
 ALLOWED = {("ops", "ramet.cache.kv"), ("ops", "ramet.cache.state")}
@@ -69,7 +39,7 @@ def imports_from(*packages: str) -> list[Import]:
 
 @pytest.mark.parametrize("module", OURS)
 def test_every_part_has_a_layer(module: str) -> None:
-    assert part(module) in {*RANKS, ""}, f"give {module} its place in LAYERS, and in docs/architecture.md"
+    assert part(module) in {*RANKS, ""}, f"give {module} its place in LAYERS, and run `make docs`"
 
 
 @pytest.mark.parametrize("module", [m for m in OURS if part(m)])

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 
 import click
 import pytest
-from fixtures.doc_page import sections
-from fixtures.import_graph import ROOT
+from fixtures.doc_page import pages, sections
 
 from ramet import cli
 
-PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md") if path.name != "cli.md")]
+PAGES = [page for page in pages() if page != "docs/cli.md"]
 
 
 def lines(page: str) -> Iterator[tuple[str, list[str]]]:

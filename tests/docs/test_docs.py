@@ -27,7 +27,7 @@ def generate() -> Iterator[ModuleType]:
         yield importlib.import_module("generate")
 
 
-@pytest.mark.parametrize("page", ["cli.md", "settings.md", "serve-lines.md", "python.md"])
+@pytest.mark.parametrize("page", ["architecture.md", "cli.md", "settings.md", "serve-lines.md", "python.md"])
 def test_pages_are_up_to_date(generate: ModuleType, page: str) -> None:
     assert (ROOT / "docs" / page).read_text(encoding="utf-8") == generate.PAGES[page](), "run `make docs`"
 

@@ -31,6 +31,7 @@ from fixtures.doc_page import (
     assert_alike,
     assert_numbers_alike,
     examples,
+    pages,
     section,
     sections,
     write,
@@ -186,7 +187,7 @@ def test_javascript(server: LiveServer) -> None:
     assert ran.stdout.strip() in ("damage", "delivery")
 
 
-@pytest.mark.parametrize("page", ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+@pytest.mark.parametrize("page", pages())
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)\s]+)\)", text)
@@ -199,8 +200,7 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def test_every_file_of_samples_is_told_of() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
-    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in pages())
     assert [path.name for path in (ROOT / "docs" / "figures").iterdir() if f"figures/{path.name})" not in text] == []
 
 
