@@ -1,4 +1,4 @@
-"""What is asked of a model that writes, in token ids, and what comes back."""
+"""GenerationRequest and Generation: a request for text, in token ids, and its reply."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class GenerationRequest:
     ends a reply among them. `max_steps`: no more than the model's own. `constrained`: `logprob_ids` are all that may be
     drawn, and log-probabilities are over them alone.
 
-    Told at every position of the reply: the log-probabilities of `logprob_ids`, and of the `n_best` likeliest. Models
-    without canvases tell that of the id that was drawn, with an n_best of 1.
+    Every position of the reply reports the log-probabilities of `logprob_ids`, and of the `n_best` likeliest. Models
+    without canvases report that of the id that was drawn, with an n_best of 1.
     """
 
     prompt: tuple[int, ...]
@@ -62,7 +62,7 @@ class GenerationRequest:
     chunk_size: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidRequest for values of another kind, which nothing is made of."""
+        """Raise InvalidRequest for values of another type."""
         if self.max_tokens is not None and not isinstance(self.max_tokens, int):
             raise InvalidRequest(f"is a whole number, not {shown(self.max_tokens)}", field="max_tokens")
         if not isinstance(self.cache_salt, str):
@@ -71,8 +71,8 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """An id of a reply; (id, log-probability at temperature 1) of the likeliest there, descending, or of this one where
-    no others are told; and of those asked for, in their order."""
+    """An id of a reply. `best` has (id, log-probability at temperature 1) of the likeliest ids there, descending, or of
+    this id alone; `asked` has the same of the request's `logprob_ids`, in their order."""
 
     token: int
     best: tuple[tuple[int, float], ...] = ()
@@ -81,11 +81,11 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What has been added to a reply since the piece before: a finished canvas, or as many positions as are known now
-    without a gap, none at the least. It took n_steps passes, of n_rows of the reply's rows where there are no canvases.
+    """What a reply has gained since the piece before: a finished canvas, or all positions that are now known without a
+    gap, which may be none. It took n_steps passes, which ran n_rows of the reply's rows where there are no canvases.
 
-    `finish`: None where more follows. n_cached of the prompt's tokens were not computed again: told by the engine.
-    chunk_size: rows of a chunk at most, of a reply whose chunks have one size alone and at any load.
+    `finish` is None where more follows. The engine found n_cached of the prompt's tokens in its cache. chunk_size is
+    the most rows of a chunk, for a reply whose chunks have one size, alone and at any load.
     """
 
     positions: tuple[Position, ...]

@@ -1,4 +1,4 @@
-"""What of this machine is ours: processors and memory, as far as affinity and the limits of a container go."""
+"""Allowance: the processors and the memory that this process may use, by affinity and the limits of its container."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Allowance:
 
 
 def allowance(proc: Path = _PROC, mount: Path = _MOUNT) -> Allowance:
-    """As it is now. `proc` and `mount`: where the kernel's files are, and cgroups'."""
+    """The allowance now. `proc` and `mount` are the directories of the kernel's files and of cgroups."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     quotas, limits = list(_quotas(proc, mount)), list(_memory_limits(proc, mount))
     return Allowance(
@@ -63,8 +63,8 @@ def _quotas(proc: Path, mount: Path) -> Iterator[float]:
     """Processors by each cgroup that this process is in, from its own to the outermost that can be seen."""
     for group in _groups(proc, mount, None):
         with suppress(OSError, ValueError):
-            told, period = (group / "cpu.max").read_text().split()
-            yield int(told) / int(period)  # "max" is no number, and no limit
+            maximum, period = (group / "cpu.max").read_text().split()
+            yield int(maximum) / int(period)  # "max" is no number, and no limit
     for group in _groups(proc, mount, "cpu"):
         with suppress(OSError, ValueError):
             quota = int((group / "cpu.cfs_quota_us").read_text())

@@ -36,12 +36,12 @@ _DATA_URL = re.compile(r"\s*data:(?:image|audio|video)/[\w.+-]+(?:;[\w=.+-]+)*,\
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a field asks for nothing: null, "", [] or {}."""
+    """Whether a field is empty: null, "", [] or {}."""
     return value is None or (isinstance(value, (str, bytes, list, tuple, dict)) and not value)
 
 
 def part_fault(value: Mapping[Any, Any]) -> str | None:
-    """Why an object cannot be shown to a model; None where it is no part of media."""
+    """Why a model cannot read an object; None where it is no part of media."""
     kind = value.get("type")
     if not isinstance(kind, str):
         return None
@@ -55,7 +55,7 @@ def part_fault(value: Mapping[Any, Any]) -> str | None:
 
 
 def text_fault(text: str) -> str | None:
-    """Why a text cannot be shown to a model; None where it is no data URL."""
+    """Why a model cannot read a text; None where it is no data URL."""
     if "data:" not in text[:64].lower() or not _DATA_URL.fullmatch(text):
         return None
     return f"is a data URL: {WHY}"

@@ -16,24 +16,24 @@ _LONGEST = 40  # of names that are compared; a misspelling is hardly longer than
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A field that would change the answer in a way that there is not: `neutral` values ask for nothing and pass;
-    `why`, and what to do instead."""
+    """A field whose effect this server does not have. Its `neutral` values have no effect and pass; `why` says what it
+    would need, or what to do instead."""
 
     why: str
     neutral: tuple[Any, ...] = ()
 
     def allows(self, value: Any) -> bool:
-        """Whether a value asks for nothing. True and 1 are no equals in JSON."""
+        """Whether a value has no effect. True and 1 are not equal in JSON."""
         return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in self.neutral)
 
 
 def plain(name: str) -> str:
-    """A name without what people write in other ways: case, hyphens, underscores, and the `x_` of extensions."""
+    """A name without case, hyphens, underscores and the `x_` of extensions, which people write in different ways."""
     return name.casefold().replace("-", "_").removeprefix("x_").replace("_", "")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is the same but for case, `x_`, hyphens and underscores, or else is spelled alike."""
+    """The known name that differs only in case, `x_`, hyphens and underscores, or else the one spelled most alike."""
     if len(name) > _LONGEST:
         return None
     plains, own = _plains(tuple(known)), plain(name)
@@ -53,8 +53,8 @@ def is_media(name: str) -> bool:
 
 _MEDIA = frozenset(map(plain, media.FIELDS))
 
-# Fields that vLLM, SGLang or Flide have on this route, or their examples and OpenAI's decisions: an answer that left
-# them out would not be the one that was asked for.
+# Fields that vLLM, SGLang or Flide have on this route, or their examples and OpenAI's decisions. An answer without
+# their effect would not be the one that the caller wants.
 ELSEWHERE: Mapping[str, Refused] = {
     "instructions": Refused(
         "there is no system message: write what holds for all questions into the state, or into each question's own "
@@ -68,7 +68,7 @@ ELSEWHERE: Mapping[str, Refused] = {
     "priority": Refused("requests run in the order in which they come: leave it at 0", (0,)),
     "input": Refused("what the questions are about is `state` here", ("", [], {})),
     "prompt_format_version": Refused("a question is put in one way, and there are no versions of it: leave it away"),
-    "return_prompt_token_ids": Refused("the ids of prompts are not told: leave it away", (False,)),
+    "return_prompt_token_ids": Refused("the ids of prompts are not returned: leave it away", (False,)),
     "auto_max": Refused("draws of noise are a number: give x_samples"),
     "auto_threshold": Refused("draws of noise are a number: give x_samples"),
     "think": Refused("nothing is written before an answer is read: leave it away", (0, False)),
@@ -76,5 +76,5 @@ ELSEWHERE: Mapping[str, Refused] = {
     "chunk_rows": Refused("a joint read takes the fewest canvases that hold its questions: leave it away"),
     "chunk_prompt": Refused("all canvases of a joint read follow one prompt: leave it away", ("shared",)),
     "sequential": Refused("no answer depends on another: ask again with what was answered in the state", (False,)),
-    "debug": Refused("there is no debugging answer: x_timing and usage are told always; leave it away", ("", False)),
+    "debug": Refused("there is no debugging answer: x_timing and usage are always there; leave it away", ("", False)),
 }

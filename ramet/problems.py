@@ -1,4 +1,4 @@
-"""Problems of a request: raised where a value is checked, bounded in number and in size, told in the caller's terms."""
+"""Problems of a request, in the caller's terms: limited in number and in size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ramet.quoting import cut, shown
 
 Loc = tuple[str | int, ...]
 
-MAX_PROBLEMS = 100  # listed one by one in an error; one more tells that there are others
+MAX_PROBLEMS = 100  # listed one by one in an error; one more says that there are others
 MAX_PATH = 16  # steps from a request to a value that an error names
 MAX_FIELDS = 256  # of an object whose fields have meanings
 QUESTION_TYPES = ("noul", "choice", "score")
@@ -41,14 +41,14 @@ def all_located(problems: Sequence[tuple[Loc, str, str]]) -> ValidationError:
 
 
 def check_count(data: Any, most: int = MAX_FIELDS, what: str = "fields") -> Any:
-    """For pydantic's BeforeValidator: what has more entries is not looked into, whatever is wrong with each."""
+    """For pydantic's BeforeValidator: refuse an object with more than `most` entries before any of them is checked."""
     if isinstance(data, dict) and len(data) > most:
         raise located((), "too_long", f"has {len(data)} {what}; at most {most} are taken")
     return data
 
 
 class FewFields(BaseModel):
-    """An object whose fields are counted before any is looked at: each one that is unknown is a problem of its own."""
+    """An object whose fields are counted before any is checked, since each unknown one is a problem of its own."""
 
     @model_validator(mode="before")
     @classmethod
@@ -57,8 +57,8 @@ class FewFields(BaseModel):
 
 
 def entry_by_entry(value: Any, check: Callable[[Any], dict[str, Any]]) -> Any:
-    """For pydantic's WrapValidator of an object: what `check` makes of each entry, up to the one whose problems are
-    more than are told. The first step below an entry's name, pydantic's tag of a union, is left out of places."""
+    """For pydantic's WrapValidator of an object: check entry by entry, and stop when there are more problems than an
+    error lists. Places leave out the first step below an entry's name, which is pydantic's tag of a union."""
     if not isinstance(value, dict) or not value:
         return check(value)
     found: dict[str, Any] = {}

@@ -30,7 +30,7 @@ class Outcomes(FewFields):
 
 
 def _typed(schema: dict[str, Any]) -> None:
-    """On the wire a question's type is needed, which Python's classes say by themselves."""
+    """Require a question's type, which the wire format needs and Python's classes imply."""
     schema["required"] = ["type", *schema.get("required", ())]
 
 
@@ -43,8 +43,8 @@ _SOMETHING = {
 }
 
 
-def _asking(schema: dict[str, Any]) -> None:
-    """What `Noul` checks by itself."""
+def _described(schema: dict[str, Any]) -> None:
+    """Add what the validator of `Noul` checks."""
     _typed(schema)
     outcomes = [{"required": [name], "properties": {name: _SOMETHING}} for name in ("true", "false")]
     described = {"type": "object", "anyOf": outcomes}
@@ -55,14 +55,14 @@ def _asking(schema: dict[str, Any]) -> None:
 class Noul(FewFields):
     """Is it true? Answered with the probability that it is. Needs instructions or a described outcome."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra=_asking)
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_described)
 
     type: Literal["noul"] = "noul"
     instructions: Text | None = None
     criteria: Outcomes | None = None
 
     @model_validator(mode="after")
-    def _asks_something(self) -> Noul:
+    def _has_words(self) -> Noul:
         outcomes = self.criteria or Outcomes()
         if is_blank(self.instructions) and is_blank(outcomes.true) and is_blank(outcomes.false):
             raise PydanticCustomError("noul_empty", "a noul needs instructions or the description of an outcome")

@@ -1,4 +1,4 @@
-"""Quoting: what errors repeat of a caller's text, so that an error costs what its fault costs, not what was sent."""
+"""Quoting: how much errors repeat of a caller's text, so that an error stays small however much was sent."""
 
 from __future__ import annotations
 

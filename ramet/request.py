@@ -87,12 +87,12 @@ class DecisionRequest(FewFields):
 
     @classmethod
     def ignored(cls, names: Iterable[str]) -> list[str]:
-        """Of the names of top-level fields, those that mean nothing here."""
+        """Those of the names of top-level fields that the server ignores."""
         return [name for name in names if name not in cls.model_fields]
 
     @classmethod
     def refused(cls, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Of the names of top-level fields that ask for something, those that are neither ours nor ignored; and why."""
+        """Those of the names of top-level fields that the server refuses, each with the reason."""
         for name in cls.ignored(names):
             if is_media(name):
                 yield name, f"holds media: {media.WHY}; leave it away, or say in the state what there is to know"
@@ -103,13 +103,13 @@ class DecisionRequest(FewFields):
 
     @property
     def noise_seed(self) -> int | None:
-        """By what noise is drawn anew; None: by the prompt alone."""
+        """The seed of the noise; None: the prompt alone draws it."""
         return self.seed if self.x_seed is None else self.x_seed
 
     @model_validator(mode="before")
     @classmethod
     def _no_field_misses_its_aim(cls, data: Any) -> Any:
-        """Refuse what would be ignored although the caller counts on it."""
+        """Refuse fields that would be ignored although the caller relies on them."""
         if isinstance(check_count(data), dict):
             asking = (name for name, value in data.items() if isinstance(name, str) and not _asks_nothing(name, value))
             problems = [((name,), "unknown_field", why) for name, why in cls.refused(asking)]
@@ -135,7 +135,7 @@ def _asks_nothing(name: str, value: Any) -> bool:
 
 
 def extent(request: DecisionRequest, enough: int) -> int:
-    """Characters that a request has about, `enough` at the most: found out without going through all of a large one."""
+    """About how many characters a request has, or `enough` if it has more: counting stops there."""
     found, within = 0, list[Any]([request.state, *request.questions.values()])
     while within and found < enough:
         value = within.pop()

@@ -103,8 +103,8 @@ class Capacity:
     forks: int
 
     def holds(self, other: Capacity) -> bool:
-        """As far as rows go. States are bounded by the lists that recurrent layers take their work from, and nothing
-        where there are none."""
+        """Whether this capacity has as many rows. The lists that recurrent layers take their work from limit states;
+        without such layers nothing does."""
         return self.rows >= other.rows and self.reads >= other.reads
 
 
@@ -126,14 +126,15 @@ class Round:
 
     @property
     def needs(self) -> Capacity:
-        """The least that holds this round."""
+        """The least capacity that holds this round."""
         kept = self["piece_to"] >= 0
         kept[self["piece_parents"][self["piece_parents"] >= 0]] = True
         forks = int(np.count_nonzero(kept))
         return Capacity(self.n_tokens, len(self["read_rows"]), forks)
 
     def with_work(self, work: Mapping[str, IntArray]) -> Round:
-        """With further arrays, which become Stream.work: what an implementation's kernels take their work from."""
+        """The round with further arrays, which become Stream.work. An implementation's kernels take their work from
+        them."""
         return _buffer({**{name: self[name] for name in self.spans}, **work}, self.unit_reads)
 
     def on(self, device: torch.device) -> Stream:
@@ -149,15 +150,16 @@ class Round:
         return Stream(every=every, read=read, work=work, **view)
 
     def results(self, logits: torch.Tensor, logsumexp: torch.Tensor, n_units: int | None = None) -> list[Reads]:
-        """Cut the pass's results, logits [C] and logsumexp [R], into one Reads a unit; of the first n_units alone where
-        given."""
+        """Cut the pass's results, logits [C] and logsumexp [R], into one Reads for each unit, or for the first
+        n_units."""
         whole = Reads(logits.float().cpu().numpy(), logsumexp.float().cpu().numpy(), self["offsets"])
         ends = self.unit_reads if n_units is None else self.unit_reads[: n_units + 1]
         return [whole.part(*each) for each in itertools.pairwise(ends.tolist())]
 
 
 def pack(units: Units, multiple: int = 1) -> Round:
-    """Lay the units, `filled` up, end to end. Vectorised: the cost is a field's, hardly a unit's or a segment's."""
+    """Lay the units, `filled` up, end to end. It is vectorised: its cost grows with the number of fields, and hardly
+    with that of units or segments."""
     units = filled(units, multiple)
     n_rows, n_segments, n_reads, _, n_pages, n_forks, n_slots, n_leaves, n_context, continues, states = units.counts.T
     row0, segment0 = _before(n_rows), _before(n_segments)
@@ -231,8 +233,8 @@ def _above(lengths: IntArray, parents: IntArray) -> IntArray:
 def _pieces(
     starts: IntArray, lengths: IntArray, parents: IntArray, begun: IntArray, ends: IntArray, slots: IntArray
 ) -> dict[str, IntArray]:
-    """The segments, cut at `ends`, behind the rows whose states are kept in `slots`; begun [S]: the state from which a
-    segment's unit begins."""
+    """The segments, cut at `ends`: behind the rows whose states are kept in `slots`. begun [S] is the state from which
+    a segment's unit begins."""
     roots = np.flatnonzero(parents < 0)
     if not len(ends):  # every segment is a piece
         piece_from = np.full(len(starts), -1, np.int32)
@@ -268,14 +270,14 @@ def _buffer(arrays: dict[str, IntArray], unit_reads: IntArray) -> Round:
 
 
 def _before(sizes: IntArray) -> IntArray:
-    """How much lies before each: the exclusive prefix sum."""
+    """How much lies before each entry: the exclusive prefix sum."""
     out = np.zeros(len(sizes), np.int32)
     np.cumsum(sizes[:-1], out=out[1:])
     return out
 
 
 def _offsets(sizes: IntArray) -> IntArray:
-    """Where each begins, and the end of the last."""
+    """Where each entry begins, and where the last one ends."""
     out = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=out[1:])
     return out

@@ -1,7 +1,7 @@
-"""A directory of this process's own, for what is kept elsewhere where there is a place to keep it.
+"""temporary_directory(): a directory of this process, for files whose usual place cannot be written.
 
-It is removed as the process ends. A process that is killed cannot do so: the next one that makes such a directory
-removes those whose processes are gone, which a lock shows that ends with its process.
+The process removes it as it ends. A process that is killed cannot: the next one that makes such a directory removes
+those whose processes are gone. A lock, which ends with its process, shows which ones are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PREFIX = "ramet-for-now-"
 
 @functools.cache
 def temporary_directory() -> Path:
-    """Made on the first call, for its user alone. Raises OSError."""
+    """Make the directory on the first call, for its user alone. Raises OSError."""
     root = Path(tempfile.gettempdir())
     for left in _left_behind(root):
         shutil.rmtree(left, ignore_errors=True)
@@ -33,7 +33,7 @@ def temporary_directory() -> Path:
 
 
 def _left_behind(root: Path) -> Iterator[Path]:
-    """Such directories of this user in which no process is, locked while they are looked at."""
+    """Directories of this user whose processes are gone, each locked while the caller removes it."""
     for path in root.glob(f"{_PREFIX}*"):
         with suppress(OSError):
             if path.lstat().st_uid == os.getuid() and (lock := _lock(path)) is not None:
@@ -58,7 +58,7 @@ def _lock(directory: Path) -> int | None:
 
 
 def _remove(directory: Path, lock: int, process: int) -> None:
-    """Not by a fork, whose parent goes on with it."""
+    """Remove the directory, but not from a fork, whose parent still uses it."""
     if os.getpid() == process:
         shutil.rmtree(directory, ignore_errors=True)
         os.close(lock)

@@ -1,4 +1,4 @@
-"""Segment, Read and Tree: what a request asks of one pass, in token ids.
+"""Segment, Read and Tree: one request's part of a pass, in token ids.
 
 A tree's segments are laid out depth first, so that the strict descendants of a segment are one
 contiguous run of rows right behind it. A row sees its ancestors whole, and of its own segment what
@@ -29,9 +29,9 @@ _INT32 = np.iinfo(np.int32)
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Logits asked for: one row of a segment, some columns (ids) of the vocabulary.
+    """A request for logits: one row of a segment, some columns (ids) of the vocabulary.
 
-    `row` counts from the segment's start, or from its end when negative. `normalize` asks for the
+    `row` counts from the segment's start, or from its end when negative. With `normalize` the read returns the
     logsumexp over the whole vocabulary too, so that logits become log-probabilities.
     """
 
@@ -42,14 +42,13 @@ class Read:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """A step of denoising: of some rows of a segment a token is drawn for each.
+    """A step of denoising: it draws a token for each of some rows of a segment.
 
     rows [N] of the segment, ascending. A row draws the first id whose cumulative probability, in the order of ids,
-    exceeds its number of `uniforms` [N], which are in [0, 1); probabilities are softmax(logits / temperature).
-    `n_best`: how many of its likeliest ids are told. `soft`: what the step before left of these rows (`Stepped.soft`),
-    None at a first step; `pinned` are those of them that take nothing of it. `leaves_soft`: whether a step follows.
-    `columns` [K], ascending: the ids that may be drawn, and that probabilities, entropies and the likeliest are of;
-    None: all.
+    exceeds its number of `uniforms` [N], which are in [0, 1); probabilities are softmax(logits / temperature). Each row
+    reports its `n_best` likeliest ids. `soft` is what the step before left of these rows (`Stepped.soft`), None at a
+    first step; the `pinned` rows take nothing of it. `leaves_soft` says whether a step follows. Draws, probabilities,
+    entropies and the likeliest are over the `columns` [K], ascending; None: over all ids.
     """
 
     rows: IntArray
@@ -83,9 +82,9 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stepped:
-    """What a Step returned of its N rows: the ids drawn [N]; the likeliest ids [N, n_best], descending, of equal ones
-    the lower first, with their log-probabilities at temperature 1; the entropy [N] of what was drawn from, in nats.
-    `soft` stays on the device: it is for the canvas' next Step."""
+    """The results of a Step for its N rows: the ids drawn [N]; the likeliest ids [N, n_best], descending, of equal ones
+    the lower first, with their log-probabilities at temperature 1; the entropy [N] of the distribution, in nats. `soft`
+    stays on the device, for the canvas' next Step."""
 
     tokens: IntArray
     best: IntArray
@@ -98,7 +97,7 @@ class Stepped:
 class Segment:
     """A run of token ids below `parent` (the index of an earlier segment, -1 for a root). `block`: which of its own
     rows a row sees: 1 those up to itself, B those whose position // B is not greater than its own, WHOLE all. `reads`
-    are what is asked of its rows, `step` is a step of denoising."""
+    request logits of its rows, `step` is a step of denoising."""
 
     tokens: Sequence[int] | IntArray
     parent: int = -1
@@ -198,8 +197,8 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What trees that follow one another have at most: how many they are, the rows of one of them, and one more than
-    the highest position of any row."""
+    """The limits of trees that follow one another: their number, the rows of one of them, and one more than the highest
+    position of any row."""
 
     n_trees: int
     n_tokens: int
@@ -208,10 +207,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reads:
-    """What a tree's reads returned, in the order in which they were asked.
+    """The results of a tree's reads, in the order of the reads.
 
-    logits [C] float32, cut by offsets [R+1]; logsumexp [R] float32 (NaN where not asked for); what its steps
-    returned, in their order.
+    logits [C] float32, cut by offsets [R+1]; logsumexp [R] float32 (NaN without `normalize`); `stepped`, the results of
+    its steps, in their order.
     """
 
     logits: FloatArray

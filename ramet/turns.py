@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ramet.memory import give_back
 
 T = TypeVar("T")
-HasGone = Callable[[], bool]  # whether whoever asked has gone meanwhile
+HasGone = Callable[[], bool]  # whether the caller has gone meanwhile
 
 LARGE = 1 << 16  # bytes or characters of a request, from where on it does not hold up others
 PATIENCE = 16  # small ones that may overtake one that is large
@@ -22,7 +22,7 @@ IDLE_S = 10.0  # before a thread ends that has nothing to do
 
 @dataclass(slots=True)
 class _Line:
-    """What waits, by those who ask: each in the order asked, and one of each in turn."""
+    """What waits, by client: a client's own in order, and one of each client in turn."""
 
     waiting: dict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = field(default_factory=dict)
 
@@ -60,7 +60,7 @@ class Turns:
         self._n_waiting = self._n_idle = self._n_running = self._n_large = self._n_overtaken = 0
 
     def submit(self, work: Callable[[], T], *, size: int = 0, who: str = "") -> Future[T]:
-        """Run `work` when its turn has come. size: what it has to go through; who: for whom."""
+        """Run `work` when its turn has come. `size` is that of its input; `who` is the client."""
         future = Future[T]()
         with self._arrived:
             self._line(size).put(who, (future, work))
@@ -72,8 +72,8 @@ class Turns:
         return future
 
     async def run(self, work: Callable[[HasGone], T], *, size: int = 0, who: str = "") -> T:
-        """As `submit`, for tasks. Cancelling the awaiting task takes the work out of its line, or tells it, when it
-        asks, that nobody waits any more."""
+        """As `submit`, for tasks. Cancelling the awaiting task takes the work out of its line; work that has begun
+        learns of it from its HasGone."""
         gone = threading.Event()
         future = self.submit(lambda: work(gone.is_set), size=size, who=who)
         try:
@@ -108,7 +108,7 @@ class Turns:
                     self._arrived.notify()
 
     def _next(self) -> tuple[tuple[Future[Any], Callable[[], Any]], bool] | None:
-        """The next in turn, and whether it is large; None where a thread has waited in vain."""
+        """The next in turn, and whether it is large; None after a thread has waited IDLE_S for nothing."""
         with self._arrived:
             while True:
                 room = bool(self._large.waiting) and self._n_large < max(1, self._n_threads - 1)

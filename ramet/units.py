@@ -87,13 +87,13 @@ class Units:
 
     @property
     def arrays(self) -> tuple[IntArray, ...]:
-        """In the order above."""
+        """The fields, in the order above."""
         found: tuple[IntArray, ...] = _ARRAYS(self)
         return found
 
     @classmethod
     def of(cls, units: Sequence[Unit]) -> Units:
-        """Units one by one, all of whose rows have the positions of their places."""
+        """The units, all of whose rows have the positions of their places."""
         if not units:
             return _NO_UNITS
         trees, *of_units, leaves, n_context, continues, states = zip(*map(_OF_UNIT, units), strict=True)
@@ -135,12 +135,12 @@ _NO_UNITS = Units(_NONE.reshape(0, len(COUNTS)), *[_NONE] * (len(fields(Units)) 
 
 
 def _laid(arrays: Iterable[IntArray]) -> IntArray:
-    """End to end: as bytes, since np.concatenate takes four times as long for many short ones."""
+    """The arrays end to end. Joining their bytes is four times as fast as np.concatenate for many short ones."""
     return np.frombuffer(b"".join(arrays), np.int32)  # type: ignore[arg-type]  # an array is a buffer
 
 
 def _widths(offsets: IntArray, n_reads: Sequence[int]) -> IntArray:
-    """Of trees' offsets, end to end, how many columns each read has."""
+    """How many columns each read has, from the trees' offsets end to end."""
     widths = offsets[1:] - offsets[:-1]
     if len(n_reads) == 1:
         return widths
@@ -150,8 +150,8 @@ def _widths(offsets: IntArray, n_reads: Sequence[int]) -> IntArray:
 
 
 def filled(units: Units, multiple: int) -> Units:
-    """The units, and behind them as many rows as it takes to a multiple of `multiple`, in a segment that nothing reads
-    or sees."""
+    """The units, and behind them a segment that nothing reads or sees, with the rows that are missing to a multiple of
+    `multiple`."""
     n_fill = -units.n_tokens % multiple
     return Units.joined([units, _padding(n_fill)]) if n_fill else units
 

@@ -33,7 +33,7 @@ _SURROGATE = ("string_unicode", "should be Unicode text: it has an unpaired surr
 
 
 def _value_fault(value: Any, depth: int) -> tuple[Loc, tuple[str, str]] | None:
-    """Where and why a JSON value cannot be shown to a model; None if it can."""
+    """The place of what a model cannot read in a JSON value, and why it cannot; None if it can read all of it."""
     if isinstance(value, str):
         return _string_fault(value)
     if isinstance(value, float):
@@ -71,7 +71,7 @@ def _container_fault(value: dict[Any, Any] | list[Any], depth: int) -> tuple[Loc
 
 
 def check_value(value: Any) -> None:
-    """Raise, in a validator, for a JSON value that cannot be shown to a model, naming the place in it."""
+    """Raise, in a validator, for a JSON value that a model cannot read. The error names the place in the value."""
     fault = _value_fault(value, 0)
     if fault is not None:
         raise located(fault[0], *fault[1])

@@ -1,4 +1,4 @@
-"""Log-probabilities of options -> answers."""
+"""PlannedQuestion: makes an answer of the log-probabilities of its options."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ LogProbabilities = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlannedQuestion:
-    """One question of a plan, and where its numbers are. Of its orders `n_samples` in a row differ by noise alone.
+    """One question of a plan, and where its numbers are. `n_samples` of its orders in a row differ by their noise
+    alone.
 
-    Its cells are those of `grid` from `first` on, and those of its prior, of which `weight` times
-    is taken off, from `prior` on (nowhere where the weight is 0).
+    Its cells are those of `grid` from `first` on. Those of its prior begin at `prior`; the answer subtracts `weight`
+    times their values (a weight of 0 has no prior).
     """
 
     name: str
@@ -45,7 +46,8 @@ class PlannedQuestion:
         return self._worded(probabilities, mass, formula, self._error(each))
 
     def _error(self, each: LogProbabilities) -> list[float] | None:
-        """The standard error of each option's probability, of those [orders, options] of all; None of one sample."""
+        """The standard error of each option's probability over the samples, from those [orders, options] of all orders;
+        None for one sample."""
         if self.n_samples == 1:
             return None
         samples = each.reshape(-1, self.n_samples, self.grid.n_options).mean(axis=0)

@@ -1,4 +1,4 @@
-"""A bounded memory of what was made lately: read without a lock, written under one."""
+"""BoundedCache: nearly the least recently used entries leave first. Reads take no lock, writes take one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ V = TypeVar("V")
 
 
 class BoundedCache(Generic[K, V]):
-    """Two generations of entries. When the young one reaches half of `limit` in weight it becomes the old one.
+    """Two generations of entries. When the weight of the young one reaches half of `limit`, it becomes the old one, and
+    the old one goes.
 
-    An entry that is asked for again moves back to the young generation, so what is in use stays and
-    what is not goes after two turns: nearly the least recently used first, at the price of a dict look-up.
+    Reading an entry moves it to the young generation. So entries in use stay, and the others go after two turns, at the
+    price of one dict look-up a read.
     """
 
     def __init__(self, limit: int) -> None:
@@ -35,7 +36,7 @@ class BoundedCache(Generic[K, V]):
         return entry[0]
 
     def put(self, key: K, value: V, weight: int) -> None:
-        """Keep a value; one that weighs more than half of the limit is not kept."""
+        """Keep a value, unless it weighs more than half of the limit."""
         if weight > self._half:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""A question's part of a tree, or that of several, as arrays that can be laid behind any trunk."""
+"""QuestionBranch: the part of a tree for one question, or several, as arrays that fit behind any trunk."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Ids = Sequence[int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellGrid:
-    """The cells of a branch that belong to one question: n_orders * n_options, one an option in one order, the options
-    of an order side by side. `distinct` [n_cells] is False for an option whose reply an earlier one has already, so
-    that their mass counts once."""
+    """The cells of a branch that belong to one question: n_orders * n_options, one for each option in each order, the
+    options of an order side by side. `distinct` [n_cells] is False for an option with the same reply as an earlier one,
+    so that their mass counts once."""
 
     n_orders: int
     n_options: int
@@ -39,13 +39,13 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuestionBranch:
-    """The segments below a trunk that belong to one question, or to several that share canvases, depth first, and what
-    is read of them.
+    """The segments below a trunk that belong to one question, or to several that share canvases, depth first, and their
+    reads.
 
     The cells of the questions follow one another; a cell's log-probability is the sum over the reads with columns that
     carry its number, of each the likeliest such column. tokens [T]; lengths, parents, blocks [S] (parents count
     from the branch's first segment, -1 is the trunk); read_segments, read_rows, widths [R] (columns
-    of each read); columns, cells [C]; grids: a question's each.
+    of each read); columns, cells [C]; grids: one for each question.
     """
 
     tokens: IntArray
@@ -65,7 +65,7 @@ class QuestionBranch:
 
     @property
     def n_entries(self) -> int:
-        """What it weighs when kept, in array entries."""
+        """Its size in array entries, for the cache."""
         return len(self.tokens) + 3 * len(self.lengths) + 3 * len(self.widths) + 2 * len(self.columns)
 
 
@@ -103,8 +103,8 @@ def _grid_of(slot: Slot, n_samples: int) -> CellGrid:
 
 
 def _read_replies(growth: _Growth, parent: int, first: int, options: Sequence[Ids], end: int | None) -> None:
-    """Of one order, whose cells begin at `first`: the first tokens in the last row of a segment, the others in segments
-    below it."""
+    """Add the reads of one order, whose cells begin at `first`: those of first tokens in the last row of the segment
+    `parent`, those of the other tokens in segments below it."""
     row = growth.lengths[parent] - 1
     growth.read_spellings(parent, row, [ids[:1] for ids in options], first)
     for cell, ids in enumerate(options, first):
@@ -135,7 +135,7 @@ class _Growth:
         return len(self.lengths) - 1
 
     def read_spellings(self, segment: int, row: int, spellings: Sequence[Ids], first: int) -> None:
-        """Of a row: the ids that may spell each of the cells from `first` on."""
+        """Read a row: `spellings` are the ids that may spell each of the cells from `first` on."""
         self.reads.append((segment, row, sum(map(len, spellings))))
         for cell, ids in enumerate(spellings, first):
             self.columns.extend(ids)
@@ -158,7 +158,7 @@ class _Growth:
 
 
 def _first_of_their_kind(replies: Sequence[Sequence[Ids]]) -> BoolArray:
-    """Of all orders' replies, end to end: whether none before it in its order is the same."""
+    """For all orders' replies, end to end: whether no earlier reply of the order is the same."""
     found: list[bool] = []
     for options in replies:
         places: dict[tuple[int, ...], int] = {}

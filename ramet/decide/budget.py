@@ -1,4 +1,4 @@
-"""Budget: how many tokens a request may have, spent while it is planned, so that what cannot be run is not planned."""
+"""Budget: counts a request's tokens while it is planned, so that planning ends where the request cannot run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _never() -> bool:
 
 
 class Budget:
-    """Of one request. `has_gone` says whether anybody still waits for it."""
+    """The tokens that one request may have. `has_gone` says whether its caller has gone."""
 
     def __init__(self, max_tokens: int = sys.maxsize, has_gone: Callable[[], bool] = _never) -> None:
         self.max_tokens = max_tokens
@@ -21,15 +21,15 @@ class Budget:
         self._n_tokens = 0
 
     def spend(self, n_tokens: int) -> None:
-        """Take so many more into the plan. Raises RequestTooLong where these are too many, Cancelled where nobody
-        waits any more."""
+        """Count tokens that the plan now has. Raises RequestTooLong when there are too many, and Cancelled when the
+        caller has gone."""
         self._n_tokens += n_tokens
         self.need(self._n_tokens)
         if self._has_gone():
             raise Cancelled("nobody waits for this any more")
 
     def need(self, n_tokens: int, what: str = "") -> None:
-        """Raises RequestTooLong where a request that has at least so many tokens has too many. what: what has them."""
+        """Raise RequestTooLong if a request with at least so many tokens is too long. `what` names what has them."""
         if n_tokens > self.max_tokens:
             raise RequestTooLong(
                 f"{what}at least {n_tokens} tokens in all, {self.max_tokens} at most (max_request_tokens)"

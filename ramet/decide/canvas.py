@@ -1,4 +1,5 @@
-"""Canvas: what a diffusion model's reply is read from, instead of the prompt's last row."""
+"""Canvas: what the reply of a diffusion model is read from, where a causal model's is read from the prompt's last
+row."""
 
 from __future__ import annotations
 
@@ -46,11 +47,11 @@ class Canvas:
 
     @property
     def room(self) -> int:
-        """How many ids can be written on one canvas."""
+        """How many ids one canvas can hold."""
         return self.denoising.canvas_length - _ENDING
 
     def filled(self, written: Sequence[int]) -> list[int]:
-        """Its ids, from those that are written: no more than there is `room`."""
+        """The ids of a canvas that begins with `written`, no more than `room`."""
         assert len(written) <= self.room
         width = min(-(-(len(written) + _ENDING) // GRAIN) * GRAIN, self.denoising.canvas_length)
         return [*written, self.end, *[self.pad] * (width - len(written) - 1)]
@@ -58,8 +59,9 @@ class Canvas:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CanvasSegment:
-    """A canvas in a tree: the segment that it is, its `slots` [N], and what fills them, the noise of the prompt above
-    it, so that a read repeats, whatever shares its round. `number`: of the canvas, among those below that prompt."""
+    """A canvas in a tree: its segment, its `slots` [N], and the noise that fills them. The noise follows from the
+    prompt above the canvas, so that a read repeats, whatever shares its round. `number` counts the canvases below a
+    prompt."""
 
     segment: int
     slots: IntArray
@@ -67,13 +69,13 @@ class CanvasSegment:
     number: int
 
     def fill(self, tokens: IntArray, vocab_size: int) -> None:
-        """Draw what the slots of the canvas' tokens [W] begin with."""
+        """Fill the slots of the canvas' tokens [W] with noise."""
         tokens[self.slots] = self.noise.ids(self.number, 0, len(tokens), vocab_size)[self.slots]
 
 
 def thoughtless(tokenizer: Tokenizer, frame: Frame) -> Frame:
-    """The frame with an empty thought behind it, where the vocabulary has thoughts and the template writes none: on a
-    canvas a model would begin one where its label is to be read."""
+    """The frame with an empty thought behind it, where the vocabulary has thoughts and the template writes none.
+    Without it a model would begin a thought where its label is read."""
     begin, _, end = (tokenizer.control.get(text) for text in _THOUGHT)
     if begin is None or end is None or end in frame.tail:
         return frame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def orders(n_options: int, n_orders: int) -> tuple[tuple[int, ...], ...]:
-    """Up to `n_orders` cyclic orders of the options, the one given first; each lists option numbers by place.
+    """Up to `n_orders` cyclic orders of the options, beginning with the given one. Each lists option numbers by place.
 
     There are only n_options different ones. Fewer than that are spread evenly, so that an option
     moves through the whole list: order k begins with option k * n_options // n_orders.

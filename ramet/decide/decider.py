@@ -1,4 +1,4 @@
-"""Questions -> a tree, for one model: what is asked, in the model's own frame and tokens."""
+"""Decider: plans the tree of a request's questions, in one model's own frame and tokens."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class Decider:
         canvas: Canvas | None = None,
         masking: BlockConfig | None = None,
     ) -> None:
-        """What replies are read from: canvas of a diffusion model, masking of one that fills in blocks of masks."""
+        """`canvas` is what the replies of a diffusion model are read from; a model that fills in blocks of masks has
+        its blocks instead."""
         self.settings = settings
         self._canvas, self._masking = canvas, masking
         self._tokenizer = tokenizer
@@ -85,14 +86,14 @@ class Decider:
         if lines is None:
             self._check_canvases(forms, budget)
         weights = [self._prior_weight(question, method) for question in request.questions.values()]
-        boughs = [self._bough(state, forms if lines is None else lines.sheets(forms), owner, budget)]
+        subtrees = [self._subtree(state, forms if lines is None else lines.sheets(forms), owner, budget)]
         if any(weights):
             primed = [form for form, weight in zip(forms, weights, strict=True) if weight]
-            boughs.append(self._bough("", primed, owner, budget))
-        tree, cells, blanks = assemble(boughs, self._canvas, request.noise_seed)
-        trunk = len(boughs[0].trunk)
+            subtrees.append(self._subtree("", primed, owner, budget))
+        tree, cells, blanks = assemble(subtrees, self._canvas, request.noise_seed)
+        trunk = len(subtrees[0].trunk)
         own = self.settings.temperature if method == self.settings.method else Temperatures()
-        branches = boughs[0].branches
+        branches = subtrees[0].branches
         questions = _planned(request, weights, branches, own.but(request.x_temperature))
         layout = None if lines is None else joint.layout(request.questions, branches)
         course = None
@@ -103,7 +104,7 @@ class Decider:
         )
 
     def _check_noise(self, request: DecisionRequest) -> None:
-        """Raises InvalidRequest for what only a model with canvases can be asked."""
+        """Raise InvalidRequest for fields that only a model with canvases takes."""
         if self._canvas is None:
             if request.x_samples > 1:
                 raise InvalidRequest("only a diffusion model reads noise that can be drawn again", field="x_samples")
@@ -116,21 +117,21 @@ class Decider:
             raise InvalidRequest(f"a canvas takes at most {n} steps here, not {request.x_steps}", field="x_steps")
 
     def _check_extent(self, state: str, request: DecisionRequest, budget: Budget) -> None:
-        """Raises RequestTooLong for so many questions, or so much text, that there cannot be room for it, before any of
-        it is put in words."""
+        """Raise RequestTooLong, before any question becomes text, for more questions or more characters than can
+        fit."""
         n_questions = len(request.questions)
         budget.need(n_questions * (1 + len(self._frame.tail)), f"{n_questions} questions have ")
         n_letters = len(state) + request.x_debias * sum(map(_n_letters, request.questions.values()))
         budget.need(n_letters // self._tokenizer.longest, f"{n_letters} characters have ")
 
     def _check_canvases(self, forms: Sequence[QuestionText], budget: Budget) -> None:
-        """Raises RequestTooLong where canvases alone are too many: orders times samples may be hundreds a question."""
+        """Raise RequestTooLong for too many canvases: orders times samples may be hundreds a question."""
         if self._canvas is not None:
             n = sum(len(form.prompts) * form.n_samples for form in forms) * len(self._canvas.filled([NOISE]))
             budget.need(n, "the canvases have ")
 
     def _lines_for(self, request: DecisionRequest) -> Lines | None:
-        """What a joint read is written in; None where each question is read by itself. Raises InvalidRequest."""
+        """The lines of a joint read; None where each question is read by itself. Raises InvalidRequest."""
         if not request.joint or (self._canvas is not None and len(request.questions) == 1):
             return None
         if self._lines is None:
@@ -161,10 +162,10 @@ class Decider:
     def _prior_weight(self, question: Question, method: Method) -> float:
         return options.prior_weight(question, self.settings.prior) if method == "options" else 0.0
 
-    def _bough(self, state: str, forms: Sequence[QuestionText | Sheet], owner: bytes, budget: Budget) -> Subtree:
-        """Trunk and branches as the model reads them. owner: of what is kept of them."""
-        bough = self._prompts(state, forms, owner, budget)
-        return bough if self._masking is None else masked(bough, self._masking)
+    def _subtree(self, state: str, forms: Sequence[QuestionText | Sheet], owner: bytes, budget: Budget) -> Subtree:
+        """Trunk and branches as the model reads them. `owner` finds what the cache keeps of them."""
+        subtree = self._prompts(state, forms, owner, budget)
+        return subtree if self._masking is None else masked(subtree, self._masking)
 
     def _prompts(self, state: str, forms: Sequence[QuestionText | Sheet], owner: bytes, budget: Budget) -> Subtree:
         """A trunk that ends behind the state, and each form's branch; joined, their ids are those of whole prompts."""
@@ -180,7 +181,8 @@ class Decider:
         return Subtree(np.concatenate((head, np.array(ids, np.int32))), branches)
 
     def _trunk(self, text: str, owner: bytes, budget: Budget) -> tuple[IntArray, str]:
-        """Ids of a trunk's text as they are before any words, and what of it has to be encoded with them."""
+        """The ids of a trunk's text that no words behind it change, and the rest of the text, which is encoded with
+        them."""
         if not text:
             return np.zeros(0, np.int32), self._frame.opening
         if self._tokenizer.splits_before_words:
@@ -195,7 +197,7 @@ class Decider:
         return len(self._tokenizer.encode(whole[stays:]))
 
     def _ready(self, form: QuestionText | Sheet, lead: str, owner: bytes, budget: Budget) -> QuestionBranch:
-        """The branch of a form that fits behind any trunk with that lead, made once for an owner and kept."""
+        """The branch of a form that fits behind any trunk with that lead. It is made once for an owner, and kept."""
         branch = self._branches.get((owner, form, lead))
         if branch is None:
             suffixes = [lead + prompt.suffix_text(self._frame, words) for words in form.prompts]
@@ -221,8 +223,8 @@ class Decider:
 
 
 def _owner(salt: str) -> bytes:
-    """Whose texts are kept: what is kept for one salt is not found with another, for how long an answer takes must not
-    tell one tenant what another has sent."""
+    """The owner of kept texts, by the salt. What is kept for one salt is not found with another, so that the time of an
+    answer does not show one tenant what another has sent."""
     return blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
@@ -237,7 +239,7 @@ def _n_letters(question: Question) -> int:
 
 
 def _lines(tokenizer: Tokenizer, labels: VerifiedLabels, canvas: Canvas | None) -> tuple[Lines | None, str]:
-    """What joint reads are written in, or why there are none."""
+    """The lines of joint reads; or None, and why the model has none."""
     if canvas is None:
         return None, "only a diffusion model reads several questions on one canvas"
     try:
@@ -249,7 +251,7 @@ def _lines(tokenizer: Tokenizer, labels: VerifiedLabels, canvas: Canvas | None) 
 def _planned(
     request: DecisionRequest, weights: Sequence[float], branches: Sequence[QuestionBranch], temperatures: Temperatures
 ) -> tuple[PlannedQuestion, ...]:
-    """Where each question's cells are: those under the state in the order asked, then the priors' in that order."""
+    """The questions with their cells: those under the state in the request's order, then those of the priors."""
     found, first = [], 0
     prior = sum(branch.n_cells for branch in branches)
     grids = [grid for branch in branches for grid in branch.grids]

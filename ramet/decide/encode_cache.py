@@ -1,4 +1,4 @@
-"""Ids of long texts of which most has come before: a state that grows is encoded where it is new."""
+"""EncodeCache: keeps the ids of long texts, so that a state that grows is encoded only where it is new."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _CUT = re.compile("[A-Za-z](?= [A-Za-z])")
 
 
 class EncodeCache:
-    """Encodes texts passage by passage and keeps the ids of each, as long as `limit` bytes last, about.
+    """Encodes texts passage by passage, and keeps the ids of passages in about `limit` bytes.
 
-    A passage ends between two words, LEAST characters or a few more behind where it began, so that texts which begin
-    alike are cut alike. What is kept for one owner is not found by another.
+    A passage has LEAST characters or a few more and ends between two words, so that texts which begin alike are cut
+    alike. One owner does not find what another's texts left.
     """
 
     def __init__(self, tokenizer: Tokenizer, limit: int) -> None:
@@ -29,8 +29,8 @@ class EncodeCache:
         self._recent: BoundedCache[tuple[bytes, str], IntArray] = BoundedCache(limit)
 
     def encode(self, text: str, owner: bytes, budget: Budget) -> IntArray:
-        """As the tokenizer's `encode`, passage by passage where text spells control tokens. owner: of what is kept.
-        Raises InvalidRequest, and what `budget` does where there are more tokens than it has."""
+        """The ids that the tokenizer's `encode` gives, kept for `owner`. Raises what `encode` and `budget.spend`
+        raise."""
         passages = [*_cut(text)] if self._tokenizer.splits_between_words else [text]
         found: list[IntArray] = []
         for at in range(0, len(passages), TOGETHER):
@@ -38,7 +38,7 @@ class EncodeCache:
         return np.concatenate(found)
 
     def _encoded(self, passages: Sequence[str], owner: bytes, budget: Budget, *, is_last: bool) -> list[IntArray]:
-        """Ids of each; what is_last ends with the rest of a text, which is not kept."""
+        """The ids of each passage. With is_last the last one is the rest of a text, which is not kept."""
         known = [self._recent.get((owner, passage)) for passage in passages]
         if is_last:
             known[-1] = None
@@ -55,7 +55,7 @@ class EncodeCache:
 
 
 def _cut(text: str) -> Iterator[str]:
-    """The passages of a text, and what is left."""
+    """The passages of a text, and the rest of it."""
     begin = 0
     while match := _CUT.search(text, begin + LEAST):
         yield text[begin : match.end()]

@@ -39,12 +39,12 @@ class Sheet:
 
     @property
     def n_characters(self) -> int:
-        """What it weighs when kept, in characters."""
+        """Its size in characters, for the cache."""
         return sum(form.n_characters for form in self.forms)
 
 
 def layout(names: Iterable[str], branches: Sequence[QuestionBranch]) -> Joint:
-    """Where the named questions are read: of each sheet's branch, on the first of its canvases as on the others."""
+    """Where the named questions are read. All canvases of a sheet's branch have the layout of its first one."""
     rest = iter(names)
     canvases = [
         JointCanvas(
@@ -82,13 +82,13 @@ class Lines:
             raise CheckpointError(f"a line has up to {widest} tokens, and a canvas room for {canvas.room}")
 
     def check(self, form: QuestionText, field: str) -> None:
-        """Raises InvalidRequest for a question with labels that no line was verified with."""
+        """Raise InvalidRequest for a question with a label that no line was verified with."""
         if not self._gaps.keys() >= set(form.labels[0]):
             raise InvalidRequest("a joint read has labels for 26 options, A to Z", field=f"{field}.criteria")
 
     def sheets(self, forms: Sequence[QuestionText]) -> list[Sheet]:
-        """The questions on the fewest canvases that hold them, as many on each as on the others, or one less. Raises
-        InvalidRequest."""
+        """The questions on the fewest canvases that hold them, spread evenly: the numbers of questions on two canvases
+        differ by at most one. Raises InvalidRequest."""
         n = len(forms)
         if n > MAX_JOINT:
             raise InvalidRequest(f"there are {n}, and at most {MAX_JOINT} are read jointly", field="questions")

@@ -1,6 +1,6 @@
-"""Masks: what a reply is read from, of a model that fills in blocks of masks.
+"""Masks: what the reply of a model that fills in blocks of masks is read from.
 
-Such a model tells what stands at a mask, not what comes behind a row: a label is read at the first mask behind the
+Such a model predicts what stands at a mask, not what follows a row: a label is read at the first mask behind the
 prompt. As in training, the masks go on to the end of the block, whose rows see each other. The trunk ends with a block
 too, for what stands at its last rows would depend on what follows; the rest of the state begins each branch.
 """
@@ -17,12 +17,12 @@ from ramet.denoise.block_config import BlockConfig
 from ramet.tree import IntArray
 
 
-def masked(bough: Subtree, masking: BlockConfig) -> Subtree:
-    """A bough whose prompts are each read at their last row, as one whose prompts are followed by masks."""
-    n_trunk = len(bough.trunk) // masking.size * masking.size
-    rest = bough.trunk[n_trunk:]
-    branches = [_masked(branch, rest, masking) for branch in bough.branches]
-    return Subtree(bough.trunk[:n_trunk], branches, masking.size)
+def masked(subtree: Subtree, masking: BlockConfig) -> Subtree:
+    """A subtree whose prompts are each read at their last row, as one whose prompts are followed by masks."""
+    n_trunk = len(subtree.trunk) // masking.size * masking.size
+    rest = subtree.trunk[n_trunk:]
+    branches = [_masked(branch, rest, masking) for branch in subtree.branches]
+    return Subtree(subtree.trunk[:n_trunk], branches, masking.size)
 
 
 def _masked(branch: QuestionBranch, rest: IntArray, masking: BlockConfig) -> QuestionBranch:

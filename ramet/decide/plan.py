@@ -42,7 +42,7 @@ class Plan:
         """Answers under the questions' names and in their order, from the tree's reads.
 
         A reply's log-probability is the plain sum of its tokens' own, in float64 and in a fixed
-        order, so it does not depend on what else was asked. Of the spellings of a token the likeliest counts.
+        order, so it does not depend on the other questions. Of the spellings of a token the likeliest counts.
         """
         logprobs = reads.logits.astype(np.float64)
         logprobs -= np.repeat(reads.logsumexp.astype(np.float64), np.diff(reads.offsets))
@@ -56,7 +56,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Subtree:
-    """A trunk [T], whose rows see each other by `block`, and the branches behind it. It may be empty: then the branches
+    """A trunk [T], whose rows see each other by `block`, and the branches behind it. With an empty trunk the branches
     are roots."""
 
     trunk: IntArray
@@ -65,16 +65,16 @@ class Subtree:
 
 
 def assemble(
-    boughs: Sequence[Subtree], canvas: Canvas | None = None, seed: int | None = None
+    subtrees: Sequence[Subtree], canvas: Canvas | None = None, seed: int | None = None
 ) -> tuple[Tree, IntArray, list[CanvasSegment]]:
-    """The tree, a root a bough, and each column's cell, cells numbered bough by bough. canvas: the one that branches
-    end in, whose slots are filled here; seed: their noise is that of the prompt and of this number."""
+    """The tree, with a root for each subtree; each column's cell, numbered subtree by subtree; and the canvases.
+    `canvas` is the one that branches end in, whose slots this fills with noise of the prompt and of `seed`."""
     layout, blanks = _Layout(), list[CanvasSegment]()
-    for bough in boughs:
-        trunk = layout.root(bough.trunk, bough.block) if len(bough.trunk) else -1
-        firsts = [layout.branch(branch, trunk) for branch in bough.branches]
+    for subtree in subtrees:
+        trunk = layout.root(subtree.trunk, subtree.block) if len(subtree.trunk) else -1
+        firsts = [layout.branch(branch, trunk) for branch in subtree.branches]
         if canvas is not None:
-            blanks += _blanks(Opening(bough.trunk, seed), zip(firsts, bough.branches, strict=True))
+            blanks += _blanks(Opening(subtree.trunk, seed), zip(firsts, subtree.branches, strict=True))
     tree = layout.tree()
     if canvas is not None:
         for blank in blanks:
@@ -84,7 +84,7 @@ def assemble(
 
 
 def _blanks(opening: Opening, branches: Iterable[tuple[int, QuestionBranch]]) -> Iterator[CanvasSegment]:
-    """The canvases of branches behind a trunk, each of which has its first segment's number in the tree."""
+    """The canvases of branches behind a trunk. Each branch comes with the number of its first segment in the tree."""
     for first, branch in branches:
         starts, numbers = [0, *np.cumsum(branch.lengths).tolist()], Counter[int]()
         for segment in np.flatnonzero(branch.blocks == WHOLE).tolist():
@@ -116,7 +116,7 @@ class _Layout:
         return self._n_segments - 1
 
     def branch(self, branch: QuestionBranch, trunk: int) -> int:
-        """The number of its first segment."""
+        """Add a branch behind `trunk`, and return the number of its first segment."""
         self._tokens.append(branch.tokens)
         self._blocks.append(branch.blocks)
         self._lengths.append(branch.lengths)

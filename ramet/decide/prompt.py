@@ -1,6 +1,6 @@
 """The words of a question: the one place where wording lives.
 
-The content of the one user turn is the state, a blank line and what is asked, which begins with a word or a digit. A
+The content of the one user turn is the state, a blank line and the question, which begins with a word or a digit. A
 tree's trunk ends with the blank line, or before it, whichever no token spans: the ids of trunk and question together
 are those of the whole prompt. Of the method "letters" they are those of vLLM's prompt, but for what docs/http-api.md
 lists. What a request does not say, the prompt does not say either.
@@ -60,14 +60,14 @@ def instructions(question: Question) -> str:
 
 
 def listing(words: str, lines: Sequence[str]) -> str:
-    """What is asked, if anything is, and lines below it. Where neither is there, the heading alone."""
+    """The question's words, if it has any, and the lines below them. Without both, the heading alone."""
     heading = [f"{QUESTION} {words}"] if words else []
     return "\n".join([*heading, *lines]) or QUESTION
 
 
 def alone(question: Question, words: str, lines: Sequence[str], *, letters: bool = True) -> str:
-    """The words of a listing that is all that is asked: with how to answer it. letters: whether one suffices to name
-    any option of a choice."""
+    """The words of a listing that stands alone, with how to answer it. letters: whether one letter can name any option
+    of a choice."""
     closing = CLOSINGS[question.type] if letters else CLOSING_LABELS
     return f"{listing(words, lines)}\n{closing}"
 
@@ -78,7 +78,7 @@ def unnumbered(words: str, lines: Sequence[str]) -> str:
 
 
 def together(listings: Sequence[str], first: int) -> str:
-    """The words of listings that are answered in one reply, numbered from `first` on."""
+    """The words of listings that one reply answers, numbered from `first` on."""
     numbered = [f"Question {number}:{listed}" for number, listed in enumerate(listings, first)]
     return "\n\n".join([f"{QUESTION} {TOGETHER}", *numbered, CLOSING_TOGETHER])
 

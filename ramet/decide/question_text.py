@@ -21,5 +21,5 @@ class QuestionText:
 
     @property
     def n_characters(self) -> int:
-        """What it weighs when kept, in characters."""
+        """Its size in characters, for the cache."""
         return sum(map(len, self.prompts)) + sum(map(len, self.replies))

@@ -1,4 +1,4 @@
-"""How a model is asked: the method, the prior, the temperatures; frozen, and chosen once at load."""
+"""DecideSettings: the method, the priors and the temperatures of a model; chosen once at load, and frozen."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Temperatures:
                 raise ValueError(f"temperature.{name} is {value}; it must be a finite number above 0")
 
     def but(self, requested: Temperature | None) -> Temperatures:
-        """These with a request's put over them: one for all types, or some by type."""
+        """These temperatures, with those of a request in their place: one for all types, or some by type."""
         if requested is None:
             return self
         if isinstance(requested, dict):
@@ -54,7 +54,8 @@ class PriorWeights:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecideSettings:
     """`method`: "letters" lists the options under labels and reads the label; "options" scores each option's own text.
-    `temperature` belongs to it: another method, asked for by a request, runs at 1 unless the request says otherwise.
+    `temperature` belongs to the method: where a request names another method, that runs at 1, unless the request sets a
+    temperature too.
 
     For "options" alone: `prior` (a noul whose outcomes are both described takes a choice's), and
     `scored`, which text of a choice's option is scored where it has a description. `cached_entries`
@@ -71,7 +72,7 @@ class DecideSettings:
 
 
 def settings_for(template: str | None, *, method: Method | None = None, chat: bool = True) -> DecideSettings:
-    """The settings of a model by its chat template, and whether that frames a text. Names and paths count for nothing.
+    """The settings of a model, by its chat template and by whether that frames a text. Names and paths do not count.
 
     Letters need a model that follows instructions. SmolLM2, whose template introduces it, picks the first letter
     whatever it reads, and a base model has learnt no such thing, so these score the options' own text. `method`

@@ -1,4 +1,4 @@
-"""AccessLog: a line a request, in the log that all other lines go to."""
+"""AccessLog: one line for each request, in the log that all other lines go to."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ramet.server.openai.reply_counts import ReplyCounts
 
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%S%z"
-POLLS = frozenset({*PATHS, "/metrics"})  # asked every few seconds, by probes
+POLLS = frozenset({*PATHS, "/metrics"})  # probes request these every few seconds
 ID_HEADERS = ("x-request-id", "x-typesafe-request-id")
 _LOG = logging.getLogger("ramet.server.access")
 
 
 def log_to_stderr() -> None:
-    """Have what is logged told on stderr with its time, the requests too, unless the program has said it otherwise."""
+    """Log to stderr, with times and with a line for each request, unless the program has configured logging itself."""
     logging.basicConfig(format=FORMAT, datefmt=TIME_FORMAT, stream=sys.stderr)
     logging.getLogger("ramet").setLevel(logging.INFO)
 
 
 def note_tokens(request: Request, counts: Sequence[ReplyCounts]) -> None:
-    """What the line of this request is to count, as it stands when the answer has gone out."""
+    """Let the line of this request add up these counts, as they are when the answer has gone out."""
     request.state.counts = counts
 
 
@@ -36,8 +36,8 @@ class AccessLog:
     """ASGI middleware, around all others.
 
     A line has the client, the method and the path, the status (`cut` where the answer did not go out whole), the
-    seconds from the head to the answer's end, the tokens that went in, those of them that were not computed again and
-    those that came out, and the request's id. What probes ask for has none.
+    seconds from the head to the answer's end, the tokens of the input, those of them that were found in the cache, the
+    tokens of the output, and the request's id. Requests of probes have no line.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -70,19 +70,20 @@ class AccessLog:
         finally:
             ended = f"{status}" if is_out else f"{status} cut"
             seconds = time.perf_counter() - start
-            _LOG.info("%s %s in %.3f s%s id=%s", _asked(scope), ended, seconds, _tokens(scope), request_id)
+            _LOG.info("%s %s in %.3f s%s id=%s", _called(scope), ended, seconds, _tokens(scope), request_id)
 
 
-def _asked(scope: Scope) -> str:
-    """The client, the method and the path as it came, escapes and all: it can hold no second line. No query, which
-    may hold a secret."""
+def _called(scope: Scope) -> str:
+    """The client, the method and the path as it came, with its escapes, so that it holds no second line; without the
+    query, which may hold a secret."""
     client = scope.get("client")
     path = scope.get("raw_path", b"").decode("latin-1") or scope["path"]
     return f"{client[0] if client else '-'} {scope['method']} {path}"
 
 
 async def _sent(scope: Scope) -> bool:
-    """Whether what was answered has left; an application that no server of ours runs cannot know."""
+    """Whether the answer has left this machine. An application that runs in another server cannot know, and says
+    yes."""
     connection = scope.get("state", {}).get("connection")
     return connection is None or await connection.sent()
 

@@ -38,7 +38,7 @@ _LOG = logging.getLogger("ramet.server")
 
 
 def create_app(engine: Served, settings: ServerSettings | None = None) -> FastAPI:
-    """The ASGI application for one engine, which stays the caller's to close."""
+    """The ASGI application for one engine. The caller closes the engine."""
     settings = settings or ServerSettings()
     models, metrics = Models(engine, settings), Metrics(engine)
     authentication = Authentication(settings.api_key)
@@ -80,10 +80,10 @@ def serve(
     listener: Listener | None = None,
     signals: Signals | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM, and return; running requests get `drain_s` seconds to finish, and what still runs
-    then is answered with a 503. A second signal ends the process at once.
+    """Serve until SIGINT or SIGTERM, and return. Running requests get `drain_s` seconds to finish; those that still run
+    then get a 503. A second signal ends the process at once.
 
-    `listener` and `signals` are those of a caller that has opened them before the engine was made. Raises ListenError.
+    A caller that opened a `listener` and `signals` before it made the engine passes them on. Raises ListenError.
     """
     settings = settings or ServerSettings()
     with ExitStack() as stack:
@@ -99,7 +99,8 @@ def serve(
 
 @contextmanager
 def _frozen() -> Iterator[None]:
-    """What is loaded stays, and a collection that walked it all would stop every request for 0.2 s."""
+    """Keep the garbage collector from all that is loaded: it stays, and walking through it would stop every request for
+    0.2 s."""
     gc.collect()
     gc.freeze()
     try:

@@ -1,4 +1,4 @@
-"""Authentication: keys, any of which a request may send as a bearer token."""
+"""Authentication: a request sends one of the server's keys as a bearer token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BEARER = HTTPBearer(auto_error=False, description="One of the server's keys, wh
 
 
 class Authentication:
-    """Checks requests against the keys; without keys it lets all pass, whatever they send."""
+    """Checks requests against the keys. Without keys it lets all requests pass, whatever they send."""
 
     def __init__(self, keys: Sequence[SecretStr]) -> None:
         self._digests = [sha256(key.get_secret_value().encode()).digest() for key in keys]
@@ -41,13 +41,13 @@ class Authentication:
         if credentials is None:
             raise Unauthenticated("an API key is needed: send it as `Authorization: Bearer <key>`")
         given = sha256(credentials.credentials.encode("latin-1")).digest()  # the bytes on the wire, as ASGI has them
-        # All are compared, and each in full: the time tells neither which key is near nor how many there are to it.
+        # All keys are compared, each in full: the time shows neither which key is near nor how many there are.
         if not any(hmac.compare_digest(given, digest) for digest in self._digests):
             raise Unauthenticated("the API key is wrong")
 
 
 def check_key(key: str) -> str:
-    """The key. Raises ValueError for one that no client can send, or that guards nothing."""
+    """Return the key. Raises ValueError for a key that no client can send, or that guards nothing."""
     if not key.strip():
         raise ValueError("the key is empty, and guards nothing")
     if key != key.strip():
@@ -58,7 +58,7 @@ def check_key(key: str) -> str:
 
 
 def read_keys(path: Path) -> list[str]:
-    """The keys of a file, one a line; empty lines, and those that begin with #, are none. Raises ValueError for a file
+    """The keys of a file, one a line, without empty lines and those that begin with #. Raises ValueError for a file
     that cannot be read, and for one without a key."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

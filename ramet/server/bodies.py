@@ -36,30 +36,30 @@ Take = Callable[[int], None]
 
 
 class _Decoder(Protocol):
-    """What decompresses one member of gzip, or one frame of zstd."""
+    """It decompresses one member of gzip, or one frame of zstd."""
 
     @property
     def eof(self) -> bool:
-        """Whether its end has come."""
+        """Whether it has met the end."""
 
     @property
     def unused_data(self) -> bytes:
-        """What has come behind the end."""
+        """The bytes behind the end."""
 
     def decompress(self, data: memoryview, max_length: int, /) -> bytes:
         """At most `max_length` bytes more."""
 
 
 class Room:
-    """How many bytes the bodies of all requests may take together, as they were sent: `most`."""
+    """The bodies of all requests, as they were sent, take at most `most` bytes together."""
 
     def __init__(self, most: int) -> None:
         self._left = most
 
     @contextmanager
     def share(self) -> Iterator[Take]:
-        """One request's, given back at the end of the block. What it yields takes some more bytes, and raises
-        Unavailable where there are none."""
+        """The share of one request, which it gives back at the end of the block. The function that this yields takes
+        some more bytes, and raises Unavailable where there are none."""
         n_taken = 0
 
         def take(n_bytes: int) -> None:
@@ -76,8 +76,8 @@ class Room:
 
 
 async def read_body(request: Request, take: Take, *, max_bytes: int, timeout_s: float) -> bytes:
-    """The body as it was sent. Raises BodyTooLarge, BodyTimeout, what `take` raises, or Cancelled when the client goes
-    away."""
+    """The body as it was sent. Raises BodyTooLarge, BodyTimeout, Cancelled when the client disconnects, and what `take`
+    raises."""
     try:
         async with asyncio.timeout(timeout_s):
             return await _collect(request, take, max_bytes)
@@ -130,8 +130,8 @@ def decompress(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
 
 
 def _unpack(body: memoryview, decoder: _Decoder, plain: bytearray, max_bytes: int) -> int:
-    """Append what the first member or frame holds; its length. It is given piece by piece, for whatever of a piece
-    lies behind the end is copied."""
+    """Append the content of the first member or frame, and return its length. The decoder gets pieces, since it copies
+    what a piece has behind the end."""
     for at in range(0, len(body), _PIECE):
         piece = body[at : at + _PIECE]
         plain += decoder.decompress(piece, max_bytes + 1 - len(plain))
@@ -147,7 +147,7 @@ def _gzip(_max_bytes: int) -> _Decoder:
 
 
 def _zstd(max_bytes: int) -> _Decoder:
-    """It refuses a frame that asks for a window much larger than the cap."""
+    """A decoder that refuses a frame whose window is much larger than the cap."""
     window_log = min(MAX_WINDOW_LOG, max(MIN_WINDOW_LOG, max_bytes.bit_length()))
     options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: window_log}
     return zstd.ZstdDecompressor(options=options)

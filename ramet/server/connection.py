@@ -1,4 +1,4 @@
-"""Connection: HTTP/1.1 as uvicorn reads it with httptools, with a bound on all that is not a body."""
+"""HttpToolsConnection: HTTP/1.1 as uvicorn reads it with httptools, with a limit on all that is not a body."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ MAX_AHEAD = 128  # requests that may come before the answer to one is out; uvico
 
 
 class HttpToolsConnection(TimedConnection, HttpToolsProtocol):  # type: ignore[misc]
-    """One client's connection. httptools itself keeps a head of any length; one beyond the bound gets a plain 400, and
-    so does a request too many that comes before its turn.
+    """One client's connection. httptools accepts a head of any length; here a head beyond the limit gets a plain 400,
+    and so does one more than MAX_AHEAD requests that come before their turn.
 
-    Of a request that offers another protocol (Java's client offers HTTP/2) httptools takes no body: such a connection
-    is handed to h11, which takes the body and passes over the offer.
+    httptools reads no body of a request that offers another protocol (Java's client offers HTTP/2). Such a connection
+    goes to h11, which reads the body and ignores the offer.
     """
 
     _is_in_head = False
     _n_head = 0  # bytes of the head so far
-    _n_silent = 0  # bytes since the parser last told of anything: it keeps a header's value until it has all of it
+    _n_silent = 0  # bytes since the parser's last call: it keeps a header's value until it has all of it
     _latest = b""  # what has come last
 
     def __init__(self, settings: ServerSettings, crowd: Crowd, **uvicorns: Any) -> None:
@@ -79,7 +79,8 @@ class HttpToolsConnection(TimedConnection, HttpToolsProtocol):  # type: ignore[m
         return True
 
     def handle_websocket_upgrade(self) -> None:
-        """Called where httptools stops, at the body: h11 is told the head once more, with what has come behind it."""
+        """httptools calls this where it stops, before the body. h11 gets the head once more, and what came behind
+        it."""
         stopped = sys.exception()
         assert stopped is not None
         if self.cycle is not None and not self.cycle.response_complete:
@@ -90,13 +91,13 @@ class HttpToolsConnection(TimedConnection, HttpToolsProtocol):  # type: ignore[m
         method, version = (self.scope[name].encode("ascii") for name in ("method", "http_version"))
         lines = [b"%s %s HTTP/%s" % (method, self.url, version), *(b"%s: %s" % header for header in self.headers)]
         self.connections.discard(self)
-        heir = H11Connection(
+        successor = H11Connection(
             self._settings, config=self.config, server_state=self.server_state, app_state=self.app_state
         )
-        heir.is_surplus = self.is_surplus
-        heir.connection_made(self.transport)
-        self.transport.set_protocol(heir)
-        heir.data_received(b"\r\n".join([*lines, b"", b""]) + self._latest[stopped.args[0] :])
+        successor.is_surplus = self.is_surplus
+        successor.connection_made(self.transport)
+        self.transport.set_protocol(successor)
+        successor.data_received(b"\r\n".join([*lines, b"", b""]) + self._latest[stopped.args[0] :])
 
     def _count(self, n_bytes: int) -> None:
         self._n_silent = 0
@@ -106,7 +107,7 @@ class HttpToolsConnection(TimedConnection, HttpToolsProtocol):  # type: ignore[m
 
 
 class H11Connection(TimedConnection, H11Protocol):  # type: ignore[misc]
-    """A connection that h11 reads."""
+    """A connection whose HTTP h11 reads."""
 
     def has_begun(self) -> bool:
         return self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])

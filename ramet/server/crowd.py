@@ -13,15 +13,15 @@ from ramet.server.health import PATHS
 from ramet.server.settings import ServerSettings
 from ramet.server.unavailable import drop_body, unavailable
 
-N_SURPLUS = 32  # connections beyond the limit at once: each is told so, and closed
-RESERVED_FILES = 64 + N_SURPLUS  # that the process may open later: of the disk cache, of its libraries
+N_SURPLUS = 32  # connections beyond the limit at once: each gets a 503, and is closed
+RESERVED_FILES = 64 + N_SURPLUS  # that the process may open later, for the disk cache and its libraries
 MAX_CONNECTIONS = 1 << 16  # where the system sets no limit
 _LOG = logging.getLogger("ramet.server")
 _FULL = Unavailable("the server holds as many connections as it may (max_connections); ask again")
 
 
 class Crowd:
-    """The limit of connections, and a line in the log when it is met, once a time."""
+    """The limit of connections. The log gets one line each time that the limit is reached."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -29,14 +29,14 @@ class Crowd:
 
     @classmethod
     def of(cls, settings: ServerSettings) -> Crowd:
-        """As many as are set, and no more than the process may open files for beside those that it has open."""
+        """The limit that the settings give, but no more connections than the process may still open files for."""
         most, given = _openable(), settings.max_connections
         if given is not None and given > most:
             _LOG.warning("max_connections is %d here, not %d: `ulimit -n` allows no more", most, given)
         return cls(min(given or most, most))
 
     def n_over(self, n_connections: int) -> int:
-        """How many of so many connections, of which one has just come, are beyond the limit."""
+        """How many of `n_connections`, the newest included, are beyond the limit."""
         n_over = max(0, n_connections - self.limit)
         if n_over and not self._is_met:
             self._is_met = True
@@ -44,7 +44,7 @@ class Crowd:
         return n_over
 
     def look(self, n_connections: int) -> None:
-        """Called about once a second."""
+        """Note whether the limit is still reached. The server calls this about twice a second."""
         self._is_met &= n_connections >= self.limit
 
 

@@ -1,4 +1,4 @@
-"""Strict JSON: what the standard allows and a model can be shown, and nothing that would be lost or changed."""
+"""parse_json(): strict JSON. What would be lost or changed on its way to a model is an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_DIGITS = 1000  # of a number: what they cost grows with their square
 
 
 def parse_json(body: bytes) -> Any:
-    """The JSON value in `body`. Values and nesting are counted before any of them is made.
+    """The JSON value in `body`. Values and nesting are counted before any value is made.
 
     Raises MalformedBody for what is not UTF-8, for NaN and Infinity, numbers of more than MAX_DIGITS digits,
     nesting beyond MAX_NESTING and more than MAX_VALUES values; InvalidRequest for a syntax error and for a name
@@ -37,11 +37,11 @@ def parse_json(body: bytes) -> Any:
 
 
 def _check_extent(body: bytes) -> None:
-    """Raise MalformedBody for too many values, for too deep ones, and for too long numbers. A value is the first, or
-    follows a comma or a bracket.
+    """Raise MalformedBody for too many values, too deep nesting and too long numbers. Every value but the first follows
+    a comma or a bracket.
 
-    Backslashes stand in strings alone, so that their pairs count from the left. What the decoder reads before it meets
-    an error is cut into strings here as it is there.
+    Backslashes stand in strings alone, so their pairs count from the left. Up to the first error this cuts the body
+    into strings as the decoder does.
     """
     n_opened = body.count(b"[") + body.count(b"{")
     if n_opened + body.count(b",") <= MAX_NESTING and len(body) <= MAX_DIGITS:

@@ -64,7 +64,7 @@ HELP: Mapping[str, str] = {
 
 
 class EngineMetrics(Collector):
-    """The engine's own figures, read when they are asked for."""
+    """The engine's own figures. Each request of /metrics reads them anew."""
 
     def __init__(self, engine: Served) -> None:
         self._engine = engine
@@ -87,7 +87,7 @@ def _help(key: str) -> str:
 
 
 def _bucketed(times: Mapping[int, int]) -> tuple[list[tuple[str, float]], float]:
-    """How many were at most as large as each size; and the sum of all."""
+    """The counts of values up to each size, and the sum of all values."""
     counts = [0] * (len(SIZES) + 1)
     for value, n in times.items():
         counts[bisect_left(SIZES, value)] += n

@@ -27,7 +27,7 @@ class Unauthenticated(RequestError):
 
 
 class NoSuchAddress(RequestError):
-    """No route has the address: a client can tell it from a wrong model's name, which is a 404 too."""
+    """No route has the address. Its code differs from that of a wrong model's name, which is a 404 too."""
 
 
 class WrongMethod(RequestError):
@@ -55,12 +55,12 @@ class UnsupportedBody(RequestError):
 
 
 class Unavailable(RametError):
-    """The server loads its model still, or stops: the same request may be answered later, or elsewhere."""
+    """The server still loads its model, or stops. The same request may succeed later, or elsewhere."""
 
 
 class Status(NamedTuple):
-    """How an error is answered. `status` and `error_type` are System One's. OpenAI's clients read `code`, which is the
-    `error_type` where it is None; routes for text have `text_status` where it is not None."""
+    """The response for a class of errors. `status` and `error_type` are System One's. OpenAI's clients read `code`;
+    where it is None they get the `error_type`. Routes for text answer with `text_status` where it is not None."""
 
     status: int
     error_type: str
@@ -94,12 +94,13 @@ def status_of(error: RametError) -> Status:
 
 
 def printable(text: str) -> str:
-    """Text that UTF-8 can hold, and a person read: half a surrogate pair is spelled out, what is very long is cut."""
+    """The text as UTF-8 can encode it and a person can read it: half a surrogate pair is escaped, a very long text
+    cut."""
     return cut(text, MAX_MESSAGE).encode("utf-8", "backslashreplace").decode()
 
 
 def headers_of(error: RametError) -> dict[str, str]:
-    """What a response to the error has besides its body."""
+    """The headers that a response to the error needs."""
     if isinstance(error, Overloaded):
         ms = math.ceil(max(0.0, error.retry_after_s) * 1000)
         return {"retry-after": str(max(1, math.ceil(ms / 1000))), "retry-after-ms": str(ms)}

@@ -1,4 +1,4 @@
-"""Exchange: what goes around every request, whatever its route: an id, a count, and an answer in any event."""
+"""Exchange: what every request gets, whatever its route: an id, a count, and an answer even after a fault."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _LOG = logging.getLogger("ramet.server")
 
 
 class Exchange:
-    """ASGI middleware. It is no BaseHTTPMiddleware, which hides from a route that its client went away.
+    """ASGI middleware. It is no BaseHTTPMiddleware, which hides from a route that its client disconnected.
 
-    The id is `request.state.request_id`. An address may have a slash at its end: a redirect to the one without it would
-    lead to whatever host the client named.
+    `request.state.request_id` is the id. An address may end with a slash: a redirect to the one without it would lead
+    to whatever host the client named.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
@@ -50,7 +50,7 @@ class Exchange:
             await self._app(scope, receive, send_with_id)
         except Exception:
             _LOG.exception("request %s failed", request_id)
-            if status:  # half an answer is out: only closing the connection can tell
+            if status:  # half an answer is out: only closing the connection shows the failure
                 raise
             error = RametError(f"internal error; the server's log has it under request {request_id}")
             await getattr(scope.get("route"), "render", render)(error)(scope, receive, send_with_id)

@@ -25,7 +25,7 @@ class HealthReport(BaseModel):
 class Health:
     """GET /health: 200 while the engine works, 503 once it is broken. Needs no key.
 
-    Probes that ask for / or with OPTIONS, as HAProxy's do, get the same.
+    GET / and OPTIONS, which probes such as HAProxy's send, get the same answer.
     """
 
     def __init__(self, engine: Served) -> None:

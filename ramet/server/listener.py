@@ -14,7 +14,7 @@ BACKLOG = 2048  # connections that wait to be taken
 
 
 class ListenError(RametError):
-    """The address cannot be listened on: the message names it, and the remedy."""
+    """The server cannot listen on the address. The message names it, and the remedy."""
 
 
 class Listener:
@@ -25,7 +25,7 @@ class Listener:
 
     @classmethod
     def open(cls, settings: ServerSettings) -> Listener:
-        """Bind and listen; port 0 takes a free port, which `url` tells. Raises ListenError."""
+        """Bind and listen. Port 0 takes a free port, which `url` has. Raises ListenError."""
         sockets: list[socket.socket] = []
         try:
             for family, address in _addresses(settings.host, settings.port):
@@ -36,7 +36,7 @@ class Listener:
         except OSError as error:
             for each in sockets:
                 each.close()
-            raise ListenError(_told(error, settings.host, settings.port)) from error
+            raise ListenError(_message(error, settings.host, settings.port)) from error
         return cls(settings.host, sockets)
 
     @property
@@ -64,7 +64,7 @@ class Listener:
 
 
 def _addresses(host: str, port: int) -> list[tuple[int, tuple[str | int, ...]]]:
-    """Family and address, each once."""
+    """The families and addresses of the host, each once."""
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     inet = (socket.AF_INET, socket.AF_INET6)
     return list(
@@ -73,13 +73,13 @@ def _addresses(host: str, port: int) -> list[tuple[int, tuple[str | int, ...]]]:
 
 
 def _part(value: object) -> str | int:
-    """Of an address of the internet, which has no bytes."""
+    """A part of an internet address, which is never bytes."""
     assert isinstance(value, str | int)
     return value
 
 
 def _add(sockets: list[socket.socket], family: int, address: tuple[str | int, ...]) -> None:
-    """One more; an address of a protocol that this machine does not speak is left out, as asyncio leaves it out."""
+    """Add a socket that listens. As in asyncio, no socket is made for a protocol that this machine does not have."""
     try:
         # The protocol is named, for only then does asyncio turn Nagle's delays off.
         each = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -101,7 +101,7 @@ def _add(sockets: list[socket.socket], family: int, address: tuple[str | int, ..
     each.listen(BACKLOG)
 
 
-def _told(error: OSError, host: str, port: int) -> str:
+def _message(error: OSError, host: str, port: int) -> str:
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if error.errno == errno.EADDRINUSE:
         return f"{where} is taken: stop what listens there, or give another --port (0 takes a free one)"

@@ -1,4 +1,4 @@
-"""Loading: what a client is told while the model is being loaded."""
+"""Loading: the answers that clients get while the model is being loaded."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ENDS_S = 1  # for the answers under way when the model is there
 
 
 class Loading:
-    """While its `with` block runs, a thread answers whoever asks at the listener's address with a 503.
+    """While its `with` block runs, a thread answers every request at the listener's address with a 503.
 
-    A connection that nobody answers looks like a server that hangs, and one that is refused like a server that is
-    down. /health says `loading`. Connections that come when the block has ended wait for the server itself.
+    Without an answer the server would look as if it hung, and with a refused connection as if it were down. /health
+    says `loading`. Connections that come after the block's end wait for the server itself.
     """
 
     def __init__(self, listener: Listener, model: str, settings: ServerSettings) -> None:
@@ -43,7 +43,7 @@ class Loading:
 
 
 class _Answers:
-    """The ASGI application: one answer to all, in the form of the route that was asked."""
+    """The ASGI application: one answer to all requests, in the form of each one's route."""
 
     def __init__(self, model: str) -> None:
         self._report = HealthReport(status="loading", model=model)

@@ -21,7 +21,7 @@ OPEN_METRICS = "application/openmetrics-text"
 
 
 class _Registry(CollectorRegistry):
-    """Without the times at which series began: each would be a series of its own, and nobody asks."""
+    """It leaves out the times at which series began: each would be one more series, and nobody reads them."""
 
     def collect(self) -> Iterator[Metric]:
         for family in super().collect():
@@ -55,18 +55,18 @@ class Metrics:
         self._canvases = self._counter("denoise_canvases", "canvases of replies that were finished")
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
-        """Every request, whatever became of it."""
+        """Count a request, however it ended."""
         self._requests.labels(route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
     def count_answers(self, n_questions: int, usage: Usage) -> None:
-        """An answered decision."""
+        """Count an answered decision."""
         self._questions.inc(n_questions)
         self._tokens.inc(usage.input_tokens)
         self._cached.inc(usage.x_cached_tokens)
 
     def count_text(self, replies: Iterable[ReplyCounts]) -> None:
-        """Replies, whole or given up. Prompts count once something is written."""
+        """Count replies, whole or given up. A prompt counts once its reply has a token."""
         for reply in replies:
             if reply.n_steps:
                 self._tokens.inc(reply.n_prompt)
@@ -98,8 +98,8 @@ class Metrics:
             return Response(opened, media_type=openmetrics.CONTENT_TYPE_LATEST)
         return Response(generate_latest(self._registry), media_type=TEXT)
 
-    def _counter(self, name: str, told: str, *labels: str) -> Counter:
-        return Counter(f"ramet_{name}", told, labels, registry=self._registry)
+    def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
+        return Counter(f"ramet_{name}", help_text, labels, registry=self._registry)
 
-    def _histogram(self, name: str, told: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(f"ramet_{name}", told, labels, registry=self._registry, buckets=buckets)
+    def _histogram(self, name: str, help_text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"ramet_{name}", help_text, labels, registry=self._registry, buckets=buckets)

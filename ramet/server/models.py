@@ -29,7 +29,7 @@ class ModelCard(BaseModel):
 
 
 class ModelList(BaseModel):
-    """The same cards twice: `models` is System One's list, `data` OpenAI's."""
+    """The same cards twice: System One's clients read `models`, OpenAI's read `data`."""
 
     models: list[ModelCard]
     object: Literal["list"] = "list"
@@ -47,13 +47,13 @@ class Models:
             self._check_alias(alias)
 
     def resolve(self, name: str) -> str:
-        """The model that a name stands for. Raises UnknownModel."""
+        """The name of the model that a name stands for. Raises UnknownModel."""
         if name not in self._names:
             raise UnknownModel(f"model {shown(name)} is not served here; served: {', '.join(self._names)}")
         return self._engine.name
 
     def card(self, name: str) -> ModelCard:
-        """What is known about a name. Raises UnknownModel."""
+        """The card of a name. Raises UnknownModel."""
         model = self.resolve(name)
         released = self._settings.release_date
         return ModelCard(

@@ -1,4 +1,4 @@
-"""PlainRoute: documented by FastAPI, run by starlette."""
+"""PlainRoute: a route that FastAPI documents and starlette runs."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from ramet.server.errors import NoSuchAddress, WrongMethod, headers_of, printabl
 from ramet.server.openai.errors import OpenAIErrorDetail, error_object
 
 METHODS_OF_ALL = "OPTIONS"  # answered on every route; and HEAD where there is GET
-ELSEWHERE = {"/v1/decisions": "/v1/systemone", "/decisions": "/v1/systemone"}  # what is asked for under other names
+ELSEWHERE = {"/v1/decisions": "/v1/systemone", "/decisions": "/v1/systemone"}  # routes that clients know by other names
 
 
 class ErrorDetail(BaseModel):
@@ -54,7 +54,7 @@ class InvalidBody(BaseModel):
 
 
 def render(error: RametError, question_names: tuple[str, ...] = ()) -> Response:
-    """The response for an error; `question_names` tell a dot in a name from a step of a path."""
+    """The response for an error. With `question_names` a dot in a name is told apart from a step of a path."""
     row = status_of(error)
     detail: Any = {"error_type": row.error_type, "message": printable(str(error))}
     if isinstance(error, InvalidRequest):
@@ -71,7 +71,8 @@ async def render_raised(_request: Request, error: Exception) -> Response:
 
 
 async def render_http(request: Request, error: Exception) -> Response:
-    """Handler of the router's own errors: an unknown address, a wrong method. OPTIONS is a question, and no error."""
+    """Handler of the router's own errors: an unknown address, or a wrong method. OPTIONS gets an answer, not an
+    error."""
     assert isinstance(error, HTTPException)
     called = f"{request.method} {request.url.path}"
     if error.status_code == 405:
@@ -85,14 +86,14 @@ async def render_http(request: Request, error: Exception) -> Response:
 
 
 def _meant(path: str, paths: Iterable[str]) -> str:
-    """Where to ask instead, if an address is like one of ours."""
+    """Which address the client may have meant, if one is like it."""
     near = difflib.get_close_matches(path, paths, n=1, cutoff=0.75)
     meant = ELSEWHERE.get(path) or (near[0] if near else None)
     return f"; did you mean {meant}?" if meant else ""
 
 
 def _loc(field: str | None, question_names: tuple[str, ...]) -> tuple[str | int, ...]:
-    """The path of a dotted field. A question's name may itself have dots: the longest that fits is meant."""
+    """The path of a dotted field. A question's name may itself have dots: the longest name that fits counts."""
     if not field:
         return ()
     head, _, rest = field.partition(".")

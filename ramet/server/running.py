@@ -1,4 +1,4 @@
-"""Server: uvicorn's, which ends without raising its signal again, and with an answer to every request."""
+"""Server: uvicorn's server, which here ends without raising its signal again, and with an answer to every request."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _LOG = logging.getLogger("ramet.server")
 
 
 class Server(uvicorn.Server):
-    """`stop` ends it: nothing new is taken, what runs gets `drain_s` seconds, and what still runs then is answered
-    with a 503, a stream with an event of that error. What a client has not taken GRACE_S later is cut off."""
+    """`stop` ends it: the server takes no new request, and running ones get `drain_s` seconds. Those that still run
+    then get a 503, and streams an event with that error. The server cuts off what a client has not taken GRACE_S
+    later."""
 
     def __init__(self, app: object, running: RunningRequests, settings: ServerSettings) -> None:
         self._running, self._drain_s = running, settings.drain_s
@@ -39,8 +40,8 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Signals are `ramet.server.signals`' to handle: uvicorn would raise them again behind its loop, and what is
-        to be done at the end of the process would not be."""
+        """Do nothing: `ramet.server.signals` handles them. uvicorn would raise them again behind its loop, and the end
+        of the process would lose its clean-up."""
         yield
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
@@ -82,7 +83,7 @@ class Server(uvicorn.Server):
 
 
 def _config(app: object, settings: ServerSettings, crowd: Crowd) -> uvicorn.Config:
-    """How uvicorn runs an application: nothing is logged but what goes wrong, the sockets are its caller's."""
+    """How uvicorn runs an application: it logs failures alone, and its caller owns the sockets."""
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
         http=partial(HttpToolsConnection, settings, crowd),  # type: ignore[arg-type]
@@ -96,7 +97,7 @@ def _config(app: object, settings: ServerSettings, crowd: Crowd) -> uvicorn.Conf
 
 
 def _log_shortly(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """No trace, many times a second, of files that cannot be opened: asyncio tries again a second later."""
+    """Log no trace of files that cannot be opened: asyncio tries again each second, and there would be many."""
     error = context.get("exception")
     if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
         loop.default_exception_handler(context)

@@ -17,7 +17,7 @@ class Writes(Protocol):
 
     @property
     def kind(self) -> Kind:
-        """How it writes, and so which parameters it takes."""
+        """How it writes, which decides which parameters it takes."""
 
     @property
     def vocab_size(self) -> int:
@@ -28,8 +28,8 @@ class Writes(Protocol):
         """How messages become a prompt, and ids a text."""
 
     def stream(self, request: GenerationRequest) -> AsyncGenerator[Piece, None]:
-        """A reply, piece by piece. Raises errors of the tree in `ramet.errors`, before the first piece those that can
-        be known before any work; closing the iterator cancels the work."""
+        """Write a reply, piece by piece. Raises errors of the tree in `ramet.errors`, before the first piece those that
+        are known before any work. Closing the iterator cancels the work."""
 
 
 class Served(Protocol):
@@ -41,10 +41,11 @@ class Served(Protocol):
 
     @property
     def fault(self) -> EngineFault | None:
-        """Why the engine is broken; None while it works."""
+        """What broke the engine; None while it works."""
 
     async def decide_async(self, request: DecisionRequest) -> Decision:
-        """Answer. Cancelling the awaiting task cancels the work. Raises errors of the tree in `ramet.errors`."""
+        """Answer a request. Cancelling the awaiting task cancels the work. Raises errors of the tree in
+        `ramet.errors`."""
 
     @property
     def writer(self) -> Writes:

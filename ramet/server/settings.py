@@ -1,4 +1,4 @@
-"""ServerSettings: what a server can be told, checked once and then fixed."""
+"""ServerSettings: a server's settings, checked once and then fixed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _today() -> date:
 
 
 def _as_keys(given: Any) -> Any:
-    """A key alone, several or none, each of which a client can send."""
+    """One key, several or none, as a tuple. Raises ValueError for a key that no client can send."""
     if given is None:
         return ()
     keys = [given] if isinstance(given, str | SecretStr) else list(given)

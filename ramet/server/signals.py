@@ -14,12 +14,12 @@ HANDLED = (signal.SIGINT, signal.SIGTERM)
 
 
 class Signals:
-    """While its `with` block runs, the first of either signal asks for an orderly end, and a second one ends the
-    process at once with the status that shells give it (130, 143).
+    """While its `with` block runs, the first of either signal begins an orderly end, and a second one ends the process
+    at once with the status that shells give it (130, 143).
 
-    What the first one does is `stop`: at the beginning it raises SystemExit, as there is nothing to finish. `status` is
-    what the process is to end with behind an orderly end: 130 where SIGINT asked for it, else 0. Only the main thread
-    gets signals; elsewhere nothing is changed.
+    The first signal calls `stop`, which raises SystemExit at the beginning, as there is nothing to finish then.
+    `status` is the exit status for an orderly end: 130 after SIGINT, else 0. Only the main thread gets signals; in
+    other threads this changes nothing.
     """
 
     status = 0

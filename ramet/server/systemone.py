@@ -70,13 +70,13 @@ class SystemOne(Endpoint):
 
 
 def _parsed(data: Any) -> tuple[DecisionRequest, list[str]]:
-    """The request, and the names of its fields that were ignored."""
+    """The request, and the names of the fields that it ignores."""
     return DecisionRequest.parse(data), DecisionRequest.ignored(data)
 
 
 def _of_the_address(request: Request) -> list[str]:
-    """The names in the address' query that are ignored. Raises InvalidRequest for those that would change an answer:
-    fields of ours among them, for they belong in the body."""
+    """The names in the query of the address that the route ignores. Raises InvalidRequest for a name that would change
+    an answer; one of our own fields is such a name, since it belongs in the body."""
     names = list(request.query_params)
     if len(names) > MAX_FIELDS:
         raise InvalidRequest(f"the address has {len(names)} fields; at most {MAX_FIELDS} are read")
@@ -88,5 +88,5 @@ def _of_the_address(request: Request) -> list[str]:
 
 
 def _header_of(names: list[str]) -> str:
-    told = [quote(cut(name), safe="", errors="backslashreplace") for name in names[:MAX_IGNORED_NAMES]]
-    return ", ".join(told) + (f", and {len(names) - len(told)} more" if len(names) > len(told) else "")
+    listed = [quote(cut(name), safe="", errors="backslashreplace") for name in names[:MAX_IGNORED_NAMES]]
+    return ", ".join(listed) + (f", and {len(names) - len(listed)} more" if len(names) > len(listed) else "")

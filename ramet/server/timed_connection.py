@@ -1,4 +1,4 @@
-"""Timed: what a connection waits for from its client, and how long, whichever parser reads it."""
+"""TimedConnection: how long a connection waits for its client, whichever parser reads it."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _TIMEOUT = (
 
 
 class TimedConnection(asyncio.Protocol):
-    """The part of a connection that uvicorn's two protocols for HTTP/1.1 have in common here.
+    """What our connections have in common, whichever of uvicorn's two protocols for HTTP/1.1 they extend.
 
     The server calls `look` about twice a second, so that requests set no timers. Three things are waited for: a head
     (`head_timeout_s`; the first from the moment that the connection is made, others from their first byte), a next
     request (KEEP_ALIVE_S), and that a client takes what was written (`send_timeout_s` without any progress).
 
-    A client that has sent a whole request and ends its sending may wait for its answer, or be gone: both look alike,
-    until something is sent to it. So it is answered, and while it waits interim answers, which HTTP/1.1 allows for,
-    show whether it is there. A connection beyond the limit is closed behind an answer, too.
+    A client that has sent a whole request and ends its sending may wait for its answer, or be gone. Both look alike
+    until the server sends something. So the server answers, and while the client waits, interim answers, which HTTP/1.1
+    allows, show whether it is there. A connection beyond the limit is closed after its answer, too.
     """
 
     transport: asyncio.Transport
@@ -45,9 +45,9 @@ class TimedConnection(asyncio.Protocol):
     pipeline: Any = ()  # requests that wait for the answer to the one before
 
     is_surplus = False  # beyond the limit of connections
-    _awaited: object = None  # what was waited for when the server looked last
-    _since = 0.0  # when it was waited for first, in the loop's seconds
-    _has_ended = False  # its sending, the client
+    _awaited: object = None  # what the connection waited for when the server looked last
+    _since = 0.0  # since when it has waited for that, in the loop's seconds
+    _has_ended = False  # the client has ended its sending
     _is_cut = False
 
     def __init__(self, settings: ServerSettings, **uvicorns: Any) -> None:
@@ -79,7 +79,7 @@ class TimedConnection(asyncio.Protocol):
             self.transport.close()
 
     def look(self, now: float) -> None:
-        """End what has been waited for too long; `now` is in the loop's seconds."""
+        """End the connection if it has waited too long; `now` is in the loop's seconds."""
         awaited, most_s = self._awaits()
         if awaited != self._awaited:
             self._awaited, self._since = awaited, now
@@ -92,7 +92,7 @@ class TimedConnection(asyncio.Protocol):
         self.transport.abort()
 
     async def sent(self) -> bool:
-        """Whether all that was written has left; waits until it has, or the connection is lost."""
+        """Wait until all that was written has left, or the connection is lost; return whether it has left."""
         await asyncio.sleep(0)  # uvloop writes at the end of a turn
         if self.transport.get_write_buffer_size():
             self.transport.set_write_buffer_limits(high=0)
@@ -110,7 +110,7 @@ class TimedConnection(asyncio.Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _awaits(self) -> tuple[object, float]:
-        """What is waited for, and the most seconds of it."""
+        """What the connection waits for, and for how many seconds at most."""
         if n_bytes := self.transport.get_write_buffer_size():
             return n_bytes + self._n_on_the_way(), self._settings.send_timeout_s
         if self._is_busy or self.transport.is_closing():
@@ -120,7 +120,7 @@ class TimedConnection(asyncio.Protocol):
         return ("request", self.cycle), KEEP_ALIVE_S
 
     def _n_on_the_way(self) -> int:
-        """Bytes that the system has taken, and the client's has not: it asks for more when much of them is gone."""
+        """Bytes that this system holds and the client's has not taken yet."""
         n_bytes = fcntl.ioctl(self.transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
         return int.from_bytes(n_bytes, sys.byteorder)
 

@@ -1,4 +1,4 @@
-"""Unavailable: a 503 in the form of the route that was asked, for requests that get to no route."""
+"""unavailable(): a 503 in the form of a request's route, for requests that reach no route."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def unavailable(path: str, error: Unavailable) -> Response:
 
 
 async def drop_body(scope: Scope, receive: Receive) -> None:
-    """A client that is still sending would not read the answer."""
+    """Read the body and drop it: a client that is still sending would not read the answer."""
     with suppress(RametError), Room(0).share() as take:
         await read_body(Request(scope, receive), take, max_bytes=0, timeout_s=_BODY_S)

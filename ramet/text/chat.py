@@ -42,7 +42,7 @@ class Frame:
 
 
 def frame(tokenizer: Tokenizer, template: str | None, variables: Mapping[str, Any] = MappingProxyType({})) -> Frame:
-    """The frame that a template gives, its variables as `variables`; without a template BOS and nothing else.
+    """The frame of a template with these variables; without a template BOS and nothing else.
 
     Every frame is checked against the whole prompt rendered and encoded in one go. Raises CheckpointError when the
     template refuses a single user turn, changes its content, or when its tokens join the content's.
@@ -114,10 +114,10 @@ def _end(tokenizer: Tokenizer, chat: ChatTemplate) -> int:
 
 
 def _holds(found: Frame, tokenizer: Tokenizer, expected: Mapping[str, list[int]]) -> bool:
-    """Whether the frame gives the ids expected of each content.
+    """Whether the frame gives the expected ids of each content.
 
-    Where the opening is but the space that a vocabulary puts before each text, it puts none before a text that begins
-    with one; the frame still does, so that the content's own space is kept.
+    Some vocabularies put a space before each text, but none before a text that begins with one. A frame whose opening
+    is that space still puts it there, so that the content keeps its own; such contents are not compared.
     """
     texts = [text for text in expected if found.opening != " " or not text.startswith(" ")]
     return all(found.prompt(tokenizer, text) == expected[text] for text in texts)

@@ -19,8 +19,8 @@ _NONCHARACTERS = "".join(map(chr, range(0xFDD0, 0xFDF0)))  # Unicode keeps these
 
 
 class Conversation:
-    """Of one model: its tokenizer, and its chat template where it has one, with the variables that its card sets
-    (`variables`). Safe to share between threads."""
+    """One model's tokenizer, and its chat template where it has one; `variables` of the template are set by the model's
+    card. Safe to share between threads."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Conversation:
         variables: Mapping[str, Any] = MappingProxyType({}),
         most: int = sys.maxsize,
     ) -> None:
-        """most: ids that a prompt has; one of many more is refused before it is encoded whole."""
+        """`most` is the most ids of a prompt. A prompt with many more is refused before all of it is encoded."""
         self.tokenizer, self._most = tokenizer, most
         self.template = None if template is None else ChatTemplate(template, tokenizer.specials, variables)
 
@@ -75,15 +75,15 @@ class Conversation:
             own = name not in RESERVED and name not in self.tokenizer.specials
             if own and (known is None or name in known or (name == "enable_thinking" and not value)):
                 continue
-            listed = ", ".join(sorted(known or ())) or "none that can be told"
+            listed = ", ".join(sorted(known or ())) or "none that can be listed"
             raise InvalidRequest(
                 f"the chat template takes no such variable; it takes: {listed}",
                 field=f"chat_template_kwargs.{cut(name)}",
             )
 
     def _apart(self, written: str, mark: str) -> list[int]:
-        """Ids of what a template wrote of broken texts: its own control tokens, and between them plain text, less the
-        white space that those swallow."""
+        """Ids of what a template wrote with broken texts: its own control tokens, and between them plain text, without
+        the white space that those swallow."""
         spans = [(0, 0), *self.tokenizer.spelled(written), (len(written), len(written))]
         texts = [written[a:b].replace(mark, "") for (_, a), (b, _) in itertools.pairwise(spans)]
         for n, (a, b) in enumerate(spans[1:-1]):
@@ -96,8 +96,8 @@ class Conversation:
 
 
 def _broken(tokenizer: Tokenizer, value: Any) -> tuple[str, Any]:
-    """The value with a mark put behind the first character of each control token that its texts spell, and the mark,
-    which none of them holds; an empty one where there is nothing to break. Raises InvalidRequest."""
+    """A mark, and the value with that mark behind the first character of each control token that its texts spell. No
+    text holds the mark; it is empty where no text spells a control token. Raises InvalidRequest."""
     texts = [*_texts(value)]
     if not any(True for text in texts for _ in tokenizer.spelled(text)):
         return "", value

@@ -1,7 +1,8 @@
-"""What operations of a chat template may write, or how long they take, where that is more than in proportion to what
-they are given: each is counted before it runs.
+"""Rules for the operations of a chat template that may write, or take, more than in proportion to their arguments: each
+is counted before it runs.
 
-A rule takes Limits, then what the operation takes, and returns the first of that, which is what it is to work on.
+A rule takes RenderLimits, then the operation's arguments. It returns the first argument, on which the operation then
+works.
 """
 
 # ruff: noqa: ARG001 - a rule names what its operation takes
@@ -25,7 +26,7 @@ _QUADRATIC = 4  # a text's length squared counts as this many times less letters
 
 
 def binary(limits: RenderLimits, operator: str, left: Any, right: Any) -> None:
-    """Of an operator between two values."""
+    """Count an operator between two values."""
     if operator == "%" and isinstance(left, str):
         numbers = [int(n) for n in re.findall(r"\d+", left)] + [0]
         if "*" in left:
@@ -137,7 +138,7 @@ def _sum(limits: RenderLimits, iterable: Any, attribute: Any = None, start: Any 
 
 
 def _squared(limits: RenderLimits, value: Any, *args: Any, **kwargs: Any) -> Any:
-    """Some of Jinja's and Python's own code copies a text for each word that it finds."""
+    """Some functions of Jinja and Python copy a text for each word that they find."""
     size = limits.weight(value)
     limits.write(size * size // _QUADRATIC + size * sum(map(limits.weight, (*args, *kwargs.values()))))
     return value
@@ -189,7 +190,7 @@ FUNCTIONS: Mapping[str, Rule] = {"strftime_now": _strftime, "generate_lorem_ipsu
 
 
 def call(limits: RenderLimits, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Of a call: a method of a text or a list, or a function of templates. Returns the arguments to call it with."""
+    """Count a call of a method of a text or a list, or of a template's function. Returns the arguments for the call."""
     method = getattr(function, "__wrapped__", function)  # of a text's `format` in a sandbox
     if not isinstance(method, types.BuiltinMethodType):
         rule = FUNCTIONS.get(getattr(function, "__name__", ""))
@@ -216,7 +217,7 @@ def _count(text: str, letters: str) -> int:
 
 
 def _text(limits: RenderLimits, value: Any) -> str:
-    """A value as filters write it, which counts where it is no text yet."""
+    """The text that filters write for a value; making it counts."""
     if isinstance(value, str):
         return value
     limits.write(limits.weight(value))

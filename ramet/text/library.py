@@ -1,4 +1,4 @@
-"""What the tokenizers library raises, as an error of the checkpoint whose files it was given."""
+"""library_errors(): errors of the tokenizers library become CheckpointErrors of the file that it was reading."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _PANIC = "PanicException"  # of pyo3, which gives it no module: no Exception, so
 
 @contextmanager
 def library_errors(where: str) -> Iterator[None]:
-    """Raise CheckpointError for all that the block raises but that: the library raises Exception itself, and panics
-    where its own code is at a loss. `where` names the file, and what is wrong with it."""
+    """Raise CheckpointError for whatever the block raises: the library raises plain Exception, and panics where its own
+    code fails. `where` names the file, and what is wrong with it."""
     try:
         yield
     except CheckpointError:

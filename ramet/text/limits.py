@@ -1,4 +1,4 @@
-"""Limits: how many steps, letters and seconds one rendering of a chat template may take.
+"""RenderLimits: how many steps, letters and seconds one rendering of a chat template may take.
 
 Steps and letters are counted, so that a template ends at the same place on every machine. Seconds are of the thread's
 own time, and a last resort for what is counted as cheap.
@@ -34,7 +34,7 @@ class LimitReached(Exception):
 
 
 class RenderLimits:
-    """What is left to one rendering whose `values`, plain JSON, come from a caller. Of one thread."""
+    """What one rendering may still use. Its `values`, plain JSON, come from a caller. It belongs to one thread."""
 
     def __init__(self, *values: Any) -> None:
         self._known: dict[int, tuple[int, int, Any]] = {}  # by id: weight, depth, and the value, which keeps its id
@@ -53,13 +53,13 @@ class RenderLimits:
             self._look()
 
     def write(self, letters: int) -> None:
-        """Count letters that are written now, or may be by what comes next."""
+        """Count letters that the template writes now, or that the next operation may write."""
         self._letters -= letters
         if letters > _CLOCK or self._letters < 0:
             self._look()
 
     def read(self, value: Any) -> None:
-        """Look at the clock where a value is long: every operation that reads it takes time."""
+        """Look at the clock before an operation reads a long value."""
         if isinstance(value, str):
             long = len(value) > _CLOCK
         elif isinstance(value, _MEASURED):
@@ -70,7 +70,7 @@ class RenderLimits:
             self._look()
 
     def made(self, value: Any, source: Any = None) -> Any:
-        """Count a value that an operation made, `source` what it was made of, and return it."""
+        """Count a value that an operation made of `source`, and return it."""
         if isinstance(value, str):
             self.write(len(value))
         elif isinstance(value, CONTAINERS):
@@ -84,17 +84,17 @@ class RenderLimits:
         return value
 
     def number(self, value: Any) -> None:
-        """Refuse a whole number that is too large to reckon with."""
+        """Raise LimitReached for a whole number that is too large to calculate with."""
         if isinstance(value, int):
             self.bits(value.bit_length())
 
     def bits(self, n: int) -> None:
-        """Refuse a whole number of `n` bits, where that is too many."""
+        """Raise LimitReached for a whole number of more than BITS bits."""
         if n > BITS:
             raise LimitReached(f"reckons with numbers of more than {BITS} bits, the limit")
 
     def weight(self, value: Any) -> int:
-        """Letters of a value and all that it holds, as often as it holds it."""
+        """The letters of a value and of all that it holds, counted as often as it holds them."""
         if isinstance(value, str):
             return len(value)
         if isinstance(value, CONTAINERS):
@@ -104,7 +104,7 @@ class RenderLimits:
         return ENTRY + (value.bit_length() // 3 if isinstance(value, int) else 0)
 
     def depth(self, value: Any) -> int:
-        """How deep values lie in a value; 0 where it holds none."""
+        """How deeply values are nested in a value; 0 where it holds none."""
         if isinstance(value, CONTAINERS):
             return self._measured(value)[1]
         found = self._known.get(id(value))

@@ -1,9 +1,10 @@
-"""The environment of chat templates: `transformers`' own, with each operation counted by the Limits of its rendering.
+"""The environment of chat templates: `transformers`' own, with each operation counted by the RenderLimits of its
+rendering.
 
 A template's tree is changed before it is compiled: loops and macros begin with a step; what is written, made or
 compared goes through a filter of this file (its name, such as ``=made``, is none that a template can spell). Filters,
 tests, calls and operators are wrapped. All of them take the context, so that none is worked out while a template is
-compiled, and find in it the Limits of the rendering at hand: any number of threads render one template.
+compiled, and find in it the RenderLimits of the rendering: any number of threads render one template.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _SCOPES = frozenset({"_loop_vars", "_block_vars"})  # what compiled templates ad
 
 
 class Environment(ImmutableSandboxedEnvironment):
-    """Templates of it are rendered with Limits under the name LIMITS among their variables."""
+    """Its templates are rendered with RenderLimits under the name LIMITS among their variables."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%", "//"})
 
@@ -74,8 +75,8 @@ class Environment(ImmutableSandboxedEnvironment):
 
 @cache
 def environment() -> Environment:
-    """The one of all templates. Its import of transformers takes a second, which a model's configuration has paid for
-    before any template is read."""
+    """The one environment of all templates. It imports transformers, which takes a second unless a model's
+    configuration has done it before."""
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
     return Environment(_compile_jinja_template("").environment)
@@ -87,12 +88,13 @@ def _limits(context: Context) -> RenderLimits:
 
 
 def _without_repr(namespace: type) -> type:
-    """Namespaces hold namespaces: their text may be longer by far than they are, and no template writes it."""
+    """A namespace class whose text is short: namespaces hold namespaces, so that their text may be far longer than they
+    are."""
     return type("Namespace", (namespace,), {"__repr__": object.__repr__})
 
 
 def _counted(function: Callable[..., Any], rule: growth.Rule | None) -> Callable[..., Any]:
-    """A filter or test, as a step, with what it is given and what it makes counted."""
+    """A filter or test that counts as a step, and counts its arguments and its result."""
     passed = _PassArg.from_obj(function)
 
     @pass_context
@@ -202,7 +204,7 @@ def _through(name: str, node: nodes.Node) -> nodes.Expr:
 
 
 def _is_literal(node: nodes.Node) -> bool:
-    """A constant, or a list of some: what is compared with it is done soon, and nothing keeps it."""
+    """Whether a node is a constant or a list of constants: comparing with it takes little time."""
     return isinstance(node, nodes.Const) or (
         isinstance(node, (nodes.List, nodes.Tuple)) and all(isinstance(item, nodes.Const) for item in node.items)
     )

@@ -16,10 +16,10 @@ class TextStream:
     for nothing, unless `special`. Bytes that make no character become U+FFFD, those of one cut off at the end once.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = (), *, special: bool = False) -> None:
-        assert all(stops)
+    def __init__(self, tokenizer: Tokenizer, stop_texts: Sequence[str] = (), *, special: bool = False) -> None:
+        assert all(stop_texts)
         self._tokenizer = tokenizer
-        self._stops = tuple(stops)
+        self._stop_texts = tuple(stop_texts)
         self._hidden = frozenset() if special else tokenizer.special
         self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
@@ -44,12 +44,12 @@ class TextStream:
     def _certain(self, text: str) -> str:
         self.n_characters += len(text)
         held = self._held + text
-        found = [(at, stop) for stop in self._stops if (at := held.find(stop)) >= 0]
+        found = [(at, stop) for stop in self._stop_texts if (at := held.find(stop)) >= 0]
         if found:
             end, self.stopped = min(found)
             self._held = ""
             return held[:end]
-        end = len(held) - max((_begun(held, stop) for stop in self._stops), default=0)
+        end = len(held) - max((_begun(held, stop) for stop in self._stop_texts), default=0)
         self._held = held[end:]
         return held[:end]
 

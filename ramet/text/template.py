@@ -39,7 +39,7 @@ class ChatTemplate:
 
     @cached_property
     def options(self) -> frozenset[str] | None:
-        """Names that the template reads, which a caller may set; None where its text cannot be parsed for them."""
+        """Names that the template reads and a caller may set; None where the template's text cannot be parsed."""
         jinja = environment()
         try:
             names = find_undeclared_variables(jinja.parse(self.source))
@@ -88,14 +88,14 @@ class ChatTemplate:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    """What templates see of a message: its reasoning under each name that they may read it by."""
+    """A message as templates read it, with its reasoning under each name that they may use."""
     plain = {key: _plain(value) for key, value in message.items() if value is not None}
     thought = next((plain[name] for name in _REASONING if name in plain), None)
     return plain if thought is None else {"thinking": thought, **plain, "reasoning_content": thought}
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it: templates call methods of what they are given."""
+    """The value in the types of JSON, since templates call the methods of values."""
     if value is None or type(value) in (str, bool, int, float):
         return value
     for kind, plain in _SCALARS:

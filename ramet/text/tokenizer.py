@@ -43,7 +43,7 @@ _PROBES = (
     "x\ny",
     "a\tb",
 )
-# What may stand between a state and what is asked, and how that may begin.
+# What may stand between a state and a question, and how that may begin.
 _GAPS = ("\n\n", "\n\n\n", " \n\n", "\t\n\n", "\r\n\n\n", "\u00a0\n\n", "  \n \n\n")
 _WORDS = ("Question: b", "A: b", "Z: 1", "AA: b", "0: b", "9: 1", "yes", "no: b", "b'll", "1")
 
@@ -51,17 +51,18 @@ _WORDS = ("Question: b", "A: b", "Z: 1", "AA: b", "0: b", "9: 1", "yes", "no: b"
 class Tokenizer:
     """Wraps a `tokenizers.Tokenizer`. Immutable after construction, so any number of threads may share it.
 
-    vocab_size: one more than the highest id. last: the highest that a caller's text may have. longest: characters that
-    one id stands for at most. control: text to id of every added token, special or not, but for those that are text:
-    white space alone, and HTML tags that are not special (both in Gemma's vocabulary). spelled: where a text spells
-    them. swallows: of those that take the white space before or behind them along, whether they do before and behind.
-    forbidden: those of its ids that a caller's text never has. special: ids that no text of a reply shows. spelling:
-    the bytes of each id. bos: the id that a prompt without a template begins with, or None. stop_ids: the ids that end
-    a text. specials: the texts that chat templates may name, such as ``{"bos_token": "<s>"}``. splits_before_words:
-    proven for this vocabulary that ``encode(a + b) == encode(a + WORD)[:-1] + encode(b)`` whenever `a` ends in a line
-    break and `b` begins with a letter from A to Z or a digit. splits_before_breaks: that ``encode(a + b) == encode(a) +
-    encode(b)`` where `a` does not end in white space and `b` begins with some, a line break in it, and goes on with
-    such a word. splits_between_words: the same where `a` ends in a letter and `b` is a space and a letter.
+    vocab_size: one more than the highest id. last: the highest id that a caller's text may have. longest: the most
+    characters that one id stands for. control: text to id of every added token, special or not, but for those that are
+    text: white space alone, and HTML tags that are not special (both in Gemma's vocabulary). spelled: where a text
+    spells them. swallows: of those that take the white space before or behind them along, whether they do before and
+    behind. forbidden: those of its ids that a caller's text never has. special: ids that no text of a reply shows.
+    spelling: the bytes of each id. bos: the id that a prompt without a template begins with, or None. stop_ids: the ids
+    that end a text. specials: the texts that chat templates may name, such as ``{"bos_token": "<s>"}``.
+    splits_before_words: proven for this vocabulary that ``encode(a + b) == encode(a + WORD)[:-1] + encode(b)`` whenever
+    `a` ends in a line break and `b` begins with a letter from A to Z or a digit. splits_before_breaks: that ``encode(a
+    + b) == encode(a) + encode(b)`` where `a` does not end in white space and `b` begins with some, a line break in it,
+    and goes on with such a word. splits_between_words: the same where `a` ends in a letter and `b` is a space and a
+    letter.
     """
 
     def __init__(
@@ -112,12 +113,12 @@ class Tokenizer:
         return self.encode_each([text])[0]
 
     def encode_each(self, texts: Sequence[str]) -> list[list[int]]:
-        """As `encode`, of several texts, on several cores."""
+        """Ids of several texts, as `encode` gives them, on several cores."""
         return [self._checked(text, ids) for text, ids in zip(texts, self._encode_plain(texts), strict=True)]
 
     def check_length(self, text: str, most: int, field: str | None = None) -> None:
-        """Raise RequestTooLong for a text of more than `most` ids, found out in pieces: encoded at once, a text of some
-        MB takes some GB. One that passes may have a quarter more, for cuts between pieces make some."""
+        """Raise RequestTooLong for a text of more than `most` ids. The text is encoded in pieces, since one of some MB
+        encoded at once takes some GB. A text that passes may have a quarter more, since cuts between pieces add ids."""
         if len(text) > _AT_ONCE * most and self._has_more(text, most + most // 4):
             raise RequestTooLong(f"{len(text)} characters have more than the {most} tokens that fit", field=field)
 
@@ -151,7 +152,8 @@ class Tokenizer:
 
 
 class Spelled:
-    """Where a text holds one of several others, the longest where several begin: spans, from left to right."""
+    """Finds the spans where a text holds one of several others, from left to right, the longest of those that begin at
+    a place."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = frozenset(texts) - {""}
@@ -181,7 +183,7 @@ class Spelled:
 
 
 def _encode(tokenizer: tokenizers.Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """In one call, which leaves the interpreter to other threads."""
+    """Encode all texts in one call, which leaves the interpreter to other threads."""
     try:
         return [encoding.ids for encoding in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
     except TypeError:  # what the library raises for text that is no UTF-8
@@ -243,8 +245,9 @@ def _splits_between_words(byte_level: bool, vocabulary: Iterable[str], encode: C
 
 
 def _splits_before_words(byte_level: bool, vocabulary: Iterable[str], encode: Callable[[str], list[int]]) -> bool:
-    """As `_splits_between_words`, of a line break before a letter or a digit. What splits texts into words may keep a
-    line break before a word apart from those before it, so that a first part is not encoded without one."""
+    """The same proof as `_splits_between_words`, for a line break before a letter or a digit. A pre-tokenizer may
+    separate the last line break before a word from those before it, so the first part is encoded with a word behind
+    it."""
 
     def lead(a: str) -> list[int]:
         return encode(a + WORD)[:-1]
@@ -256,7 +259,7 @@ def _splits_before_words(byte_level: bool, vocabulary: Iterable[str], encode: Ca
 
 
 def _splits_before_breaks(byte_level: bool, vocabulary: Iterable[str], encode: Callable[[str], list[int]]) -> bool:
-    """As `_splits_between_words`, of anything before white space."""
+    """The same proof, for anything before white space."""
     crossing = re.compile("[^ĠĊčĉ][ĠĊčĉ]" if byte_level else r"[^▁\s][▁\s]")
     if any(crossing.search(entry) for entry in vocabulary):
         return False
@@ -268,8 +271,8 @@ def _are_cuts(
     pairs: Iterable[tuple[str, str]],
     lead: Callable[[str], list[int]] | None = None,
 ) -> bool:
-    """Whether texts have the ids of their two parts, the first as `lead` gives them; not, where a part cannot be
-    spelled at all."""
+    """Whether each text has the ids of its two parts, where `lead` gives those of the first. False where the vocabulary
+    cannot spell a part."""
     lead = lead or encode
     try:
         return all(encode(a + b) == lead(a) + encode(b) for a, b in pairs)

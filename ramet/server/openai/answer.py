@@ -1,4 +1,4 @@
-"""What the routes for text answer: whole, and in the events of a stream."""
+"""The answers of the routes for text: whole, and as the events of a stream."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class PromptDetails(_Answer):
 
 
 class TextUsage(_Answer):
-    """Tokens, and what it took to write them, of all replies together: passes, counted for each reply in them, and
-    canvases; or, where there are none, tokens that a pass gained and rows that it ran, for a reply on average.
-    x_chunk_size: rows of a chunk at most, where one size holds for all of the replies at any load."""
+    """The tokens of all replies together, and what it took to write them: passes, counted for each reply in them, and
+    canvases. Where there are no canvases it has the mean tokens that a pass gained a reply, and the mean rows that it
+    ran. x_chunk_size is the most rows of a chunk, where one size holds for all of the replies at any load."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -60,7 +60,8 @@ class TextUsage(_Answer):
 
 @dataclass(slots=True)
 class TokenLogprob:
-    """A token by its id: two of the same text differ in their bytes. A dataclass, since a read tells of a thousand."""
+    """A token by its id: two tokens of the same text differ in their bytes. It is a dataclass, since an answer may hold
+    a thousand."""
 
     token: str
     logprob: float
@@ -69,7 +70,7 @@ class TokenLogprob:
 
 @dataclass(slots=True)
 class PositionLogprobs(TokenLogprob):
-    """The token of a position, and those that were asked for."""
+    """The token of a position, and those that the request wanted beside it."""
 
     top_logprobs: list[TokenLogprob]
 

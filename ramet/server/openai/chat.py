@@ -54,7 +54,7 @@ class Chat(TextRoute[ChatRequest]):
         *,
         first: bool,
     ) -> Sequence[ChatChunk]:
-        told = ChatChunkChoice(
+        added = ChatChunkChoice(
             index=index,
             delta=MessageDelta(content=delta.text),
             logprobs=chat_logprobs(requested.request, requested.writer.conversation.tokenizer, delta),
@@ -62,7 +62,7 @@ class Chat(TextRoute[ChatRequest]):
             stop_reason=delta.reason,
         )
         opening = [ChatChunkChoice(index=index, delta=MessageDelta(role="assistant", content=""))] if first else []
-        return [ChatChunk(**head.fields(), choices=[choice], usage=usage) for choice in (*opening, told)]
+        return [ChatChunk(**head.fields(), choices=[choice], usage=usage) for choice in (*opening, added)]
 
     def last(self, head: AnswerHead, usage: TextUsage) -> ChatChunk:
         return ChatChunk(**head.fields(), choices=[], usage=usage)

@@ -14,7 +14,7 @@ from ramet.server.errors import headers_of, printable, status_of
 
 
 class OpenAIErrorDetail(BaseModel):
-    """What went wrong, in words and as a code, and which parameter is to be mended, where it is one."""
+    """What went wrong, in words and as a code, and the parameter to correct, if it is one."""
 
     message: str
     type: str
@@ -58,7 +58,7 @@ def _worded(problem: Problem, param: str | None) -> str:
 
 
 def _place(problem: Problem) -> str | None:
-    """The path of a field; none for a place in a body that is no JSON."""
+    """The path of a field; None for a place in a body that is not JSON."""
     if not problem.loc or isinstance(problem.loc[0], int):
         return None
     return ".".join(map(str, problem.loc))

@@ -24,13 +24,13 @@ _LOG = logging.getLogger("ramet.server")
 
 
 def event(json_text: str) -> bytes:
-    """JSON has no line breaks of its own, so that a line holds it."""
+    """An event with one JSON value, which has no line breaks, so that one line holds it."""
     return f"data: {json_text}\n\n".encode()
 
 
 class Events(StreamingResponse):
-    """The events of a generator whose first has come already. What cuts the stream off, an error or the server's stop,
-    becomes its last event, and no DONE follows; a client that goes away closes the generator."""
+    """The events of a generator, of which the first has come already. An error, or the server's stop, becomes the last
+    event, and no DONE follows. A client that disconnects closes the generator."""
 
     media_type = "text/event-stream"
 

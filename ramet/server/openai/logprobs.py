@@ -1,4 +1,4 @@
-"""Log-probabilities of a reply's positions, told by ids: never by what a token looks like."""
+"""Log-probabilities of a reply's positions. Tokens are told apart by their ids, never by their text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Pair = tuple[int, float]
 
 
 def chat_logprobs(request: TextRequest, tokenizer: Tokenizer, delta: Delta) -> ChatLogprobs | None:
-    """Of a delta's positions; None where none were asked for."""
+    """Those of a delta's positions; None where the request wants none."""
     if request.n_best is None:
         return None
 
@@ -29,34 +29,34 @@ def chat_logprobs(request: TextRequest, tokenizer: Tokenizer, delta: Delta) -> C
     for position in delta.positions:
         token, logprob = _own(position)
         text, spelling = spelled(token)
-        top = _asked(request, position) if request.n_best or request.logprob_token_ids else {}
+        top = _reported(request, position) if request.n_best or request.logprob_token_ids else {}
         listed = [TokenLogprob(spelled(i)[0], p, spelled(i)[1]) for i, p in top.items()]
         content.append(PositionLogprobs(text, logprob, spelling, listed))
     return ChatLogprobs(content=content)
 
 
 def completion_logprobs(request: TextRequest, tokenizer: Tokenizer, delta: Delta) -> CompletionLogprobs | None:
-    """The same in the older form, whose likeliest tokens are keys: of two that look alike the second is told by its
-    id."""
+    """The same in the older form, whose keys are the likeliest tokens' texts. Of two tokens with one text the second's
+    key is its id."""
     if request.n_best is None:
         return None
     own = [_own(position) for position in delta.positions]
     return CompletionLogprobs(
         tokens=[_key(request, tokenizer, token) for token, _ in own],
         token_logprobs=[logprob for _, logprob in own],
-        top_logprobs=[_keyed(request, tokenizer, _asked(request, position)) for position in delta.positions],
+        top_logprobs=[_keyed(request, tokenizer, _reported(request, position)) for position in delta.positions],
         text_offset=list(delta.offsets),
     )
 
 
 def _own(position: Position) -> Pair:
-    """The position's token with its log-probability, which is among those that are told."""
+    """The position's token with its log-probability, which every position reports."""
     return next((i, max(p, LOWEST)) for i, p in (*position.best, *position.asked) if i == position.token)
 
 
-def _asked(request: TextRequest, position: Position) -> dict[int, float]:
-    """The likeliest, descending, and the position's own where it is not among them; where ids were named, the likeliest
-    one and these."""
+def _reported(request: TextRequest, position: Position) -> dict[int, float]:
+    """The log-probabilities that a position reports: the likeliest, descending, and its own token's where that is not
+    among them; where the request names ids, the likeliest one and these."""
     named = request.logprob_token_ids is not None
     pairs = [*position.best[: 1 if named else request.n_best], *(position.asked if named else ()), _own(position)]
     found: dict[int, float] = {}
@@ -82,9 +82,9 @@ def _key(request: TextRequest, tokenizer: Tokenizer, token: int) -> str:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelled)
 
 
-def _keyed(request: TextRequest, tokenizer: Tokenizer, told: Mapping[int, float]) -> dict[str, float]:
+def _keyed(request: TextRequest, tokenizer: Tokenizer, logprobs: Mapping[int, float]) -> dict[str, float]:
     keyed: dict[str, float] = {}
-    for token, logprob in told.items():
+    for token, logprob in logprobs.items():
         key = _key(request, tokenizer, token)
         keyed[_by_id(token) if key in keyed else key] = logprob
     return keyed

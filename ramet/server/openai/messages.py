@@ -1,4 +1,4 @@
-"""Messages of a chat as a template takes them."""
+"""Messages of a chat, in the form that a template takes."""
 
 from __future__ import annotations
 
@@ -64,8 +64,9 @@ MESSAGE_SCHEMA = {  # what `check_messages` takes
 
 
 def check_messages(messages: Any) -> list[dict[str, Any]]:
-    """Validator of `messages`: content as one text, or left out where an assistant said none; a tool call's arguments
-    as an object. Parts of text are joined by line breaks. Whatever else a message holds is left to the template."""
+    """Validator of `messages`. Content becomes one text, whose parts line breaks join, or an empty one where an
+    assistant has none; a tool call's arguments become an object. The template decides on all else that a message
+    holds."""
     if not isinstance(messages, list) or not messages:
         raise located((), "messages_type", "should be an array with at least one message")
     return [_checked((i,), message) for i, message in enumerate(messages)]

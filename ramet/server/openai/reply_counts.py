@@ -1,4 +1,4 @@
-"""Tally: what a reply took."""
+"""ReplyCounts: the tokens, passes and seconds of a reply."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass
 class ReplyCounts:
-    """What a reply took: n_steps passes, of n_rows of its rows where it has no canvases. n_cached of the n_prompt
-    tokens were not computed again. n_first of the n_tokens were the first to come. chunk_size: of a reply whose chunks
-    have one size at any load."""
+    """What a reply took. n_cached of the n_prompt tokens of its prompt were found in the cache. It has n_tokens tokens,
+    of which n_first came first, together. Its n_steps passes ran n_rows of its rows, where it has no canvases.
+    chunk_size is the most rows of a chunk, where the reply's chunks have one size at any load."""
 
     n_prompt: int
     n_cached: int = 0
@@ -25,7 +25,7 @@ class ReplyCounts:
     _latest: float = field(default=0.0, repr=False)
 
     def count(self, n_tokens: int) -> None:
-        """Tokens that have come just now."""
+        """Count tokens that have come just now."""
         if not n_tokens:
             return
         self._latest = time.perf_counter()
@@ -35,11 +35,11 @@ class ReplyCounts:
 
     @property
     def first_s(self) -> float | None:
-        """Seconds to the first tokens; None where there are none."""
+        """Seconds to the first tokens; None for a reply without tokens."""
         return self._first - self._began if self.n_tokens else None
 
     @property
     def token_s(self) -> float | None:
-        """Seconds a token, of those behind the first ones; None where there are none."""
+        """Mean seconds of each token behind the first ones; None where there are no such tokens."""
         n_behind = self.n_tokens - self.n_first
         return (self._latest - self._first) / n_behind if n_behind else None

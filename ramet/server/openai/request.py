@@ -18,11 +18,11 @@ COMPLETION_TOKENS = 16  # what OpenAI writes where max_tokens is absent
 
 
 class ChatRequest(TextRequest):
-    """A conversation, to be answered."""
+    """A conversation, whose next turn the model writes."""
 
     messages: Messages = Field(description="Turns with a `role` and a `content` of text.")
     max_completion_tokens: Count | None = Field(default=None, description="The newer name of max_tokens.")
-    logprobs: bool = Field(default=False, description="Tell the log-probability of each token.")
+    logprobs: bool = Field(default=False, description="Report the log-probability of each token.")
     top_logprobs: Number = Field(default=0, description="And of so many of the likeliest.")
     chat_template_kwargs: dict[str, Any] = Field(default={}, description="Variables of the model's chat template.")
 
@@ -56,11 +56,11 @@ class ChatRequest(TextRequest):
 
 
 class CompletionRequest(TextRequest):
-    """A text, or several, to be continued each."""
+    """One text, or several, each of which the model continues."""
 
-    prompt: Prompts = Field(description="Text, ids, or an array of either. Control tokens are had by their ids alone.")
+    prompt: Prompts = Field(description="Text, ids, or an array of either. Control tokens are written as ids alone.")
     logprobs: Number | None = Field(
-        default=None, description="Tell the log-probability of each token, and of so many of the likeliest."
+        default=None, description="Report the log-probability of each token, and of so many of the likeliest."
     )
 
     @property

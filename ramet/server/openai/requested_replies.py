@@ -1,4 +1,4 @@
-"""Writing: the replies that one request asks for, under way."""
+"""RequestedReplies: the replies that one request asks for, under way."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ R = TypeVar("R", bound=TextRequest)
 
 @dataclass(frozen=True, slots=True)
 class RequestedReplies(Generic[R]):
-    """A reply for each prompt of a request. What it took is in `counts`, also of replies that were given up."""
+    """A reply for each prompt of a request. `counts` has what they took, those that were given up included."""
 
     request: R
     model: str
@@ -30,7 +30,8 @@ class RequestedReplies(Generic[R]):
 
     @classmethod
     def of(cls, request: R, model: str, writer: Writes) -> RequestedReplies[R]:
-        """Raises InvalidRequest for what the writer does not take, and where no prompt can be made."""
+        """The replies of a request. Raises InvalidRequest for fields that the writer does not take, and where no prompt
+        can be made."""
         request.check_kind(writer.kind)
         check_ids("stop_token_ids", request.stop_token_ids, writer.vocab_size)
         wanted = request.generations(writer.conversation)
@@ -51,8 +52,9 @@ class RequestedReplies(Generic[R]):
         return found
 
     async def deltas(self) -> AsyncGenerator[tuple[int, Delta], None]:
-        """What comes, with the number of its reply: each has text, or is the reply's last. Closing it, an error of one
-        reply, or the end of a reply by a stop, cancels what the engine would still write."""
+        """What the replies add, each with the number of its reply. A delta has text, or is its reply's last. Closing
+        this iterator, an error of one reply, and the end of a reply by a stop cancel what the engine would still
+        write."""
         if len(self.replies) == 1:
             async with aclosing(self._one(0)) as deltas:
                 async for delta in deltas:
@@ -78,7 +80,7 @@ class RequestedReplies(Generic[R]):
             async with aclosing(self._one(i)) as deltas:
                 async for delta in deltas:
                     arrived.put_nowait((i, delta))
-        except Exception as error:  # raised again by whoever takes it
+        except Exception as error:  # `deltas` raises it again
             arrived.put_nowait((i, error))
 
     async def _one(self, i: int) -> AsyncGenerator[Delta, None]:

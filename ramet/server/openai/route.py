@@ -1,4 +1,4 @@
-"""TextRoute: what chat and completions have in common: read, check, write, answer."""
+"""TextRoute: what the routes for chat and completions have in common: read, check, write, answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ramet.server.parse_body import parse_body
 
 @dataclass(frozen=True, slots=True)
 class AnswerHead:
-    """What every part of an answer begins with."""
+    """The fields that every part of an answer begins with."""
 
     id: str
     created: int  # seconds since 1970
@@ -117,7 +117,7 @@ class TextRoute(Endpoint, Generic[R]):
     def whole(
         self, head: AnswerHead, requested: RequestedReplies[R], replies: Sequence[Delta], usage: TextUsage
     ) -> BaseModel:
-        """The answer that is sent at once."""
+        """The answer without `stream`."""
 
     @abstractmethod
     def parts(
@@ -130,8 +130,8 @@ class TextRoute(Endpoint, Generic[R]):
         *,
         first: bool,
     ) -> Sequence[BaseModel]:
-        """The events of what has come of a reply, each with the usage, if there is one."""
+        """The events for what a reply has added, each with the usage, if the request wants it."""
 
     @abstractmethod
     def last(self, head: AnswerHead, usage: TextUsage) -> BaseModel:
-        """The event that tells the usage."""
+        """The event that reports the usage."""

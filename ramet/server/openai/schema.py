@@ -9,12 +9,14 @@ from ramet.server.openai.parameters import REFUSED, WITHOUT_EFFECT
 
 
 def describe_what_passes(schema: dict[str, Any]) -> None:
-    """null is as good as absent; and parameters that are taken though they are no fields."""
+    """Add what passes beyond the fields: null, which is as good as absent, and parameters without effect."""
     properties = schema["properties"]
     for name in properties.keys() - set(schema.get("required", ())):
         if _NULL not in properties[name].get("anyOf", ()):
-            told = {key: properties[name].pop(key) for key in ("description", "default") if key in properties[name]}
-            properties[name] = {"anyOf": [properties[name], _NULL], **told}
+            described = {
+                key: properties[name].pop(key) for key in ("description", "default") if key in properties[name]
+            }
+            properties[name] = {"anyOf": [properties[name], _NULL], **described}
     for name in sorted(WITHOUT_EFFECT - properties.keys()):
         properties[name] = {"description": "Taken, and changes nothing."}
     for name in REFUSED.keys() - properties.keys():

@@ -1,4 +1,4 @@
-"""Reply: from the pieces of a generation to a text, as it comes, and to what is told of it."""
+"""TextReply: turns the pieces of a generation into text as they come, and counts what they took."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ramet.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What has come: text that is certain, and positions with the place [characters] at which each begins."""
+    """What a piece added: text that is certain, and positions with the characters before each."""
 
     text: str = ""
     positions: tuple[Position, ...] = ()
     offsets: tuple[int, ...] = ()
     finish: Finish | None = None
-    reason: str | int | None = None  # of the request's stops, the one that was met
+    reason: str | int | None = None  # which of the request's stops ended the reply
 
     def __add__(self, other: Delta) -> Delta:
         return Delta(
@@ -31,11 +31,11 @@ class Delta:
 
 @dataclass
 class TextReply:
-    """One reply under way. It ends where the model, the request's limit or one of its stops ends it; a token that
-    completes a stop is the last one that counts."""
+    """One reply under way. The model, the request's limit or one of its stops ends it. A token that completes a stop is
+    the last one that counts."""
 
     stream: TextStream
-    ends: Collection[int]
+    stop_ids: Collection[int]
     counts: ReplyCounts
     finish: Finish | None = field(default=None, init=False)
 
@@ -45,7 +45,7 @@ class TextReply:
         return cls(stream, frozenset(request.stop_token_ids), ReplyCounts(n_prompt))
 
     def take(self, piece: Piece) -> Delta:
-        """What a piece adds. None may follow where the delta has a finish."""
+        """What a piece adds. No piece may follow a delta that has a finish."""
         assert self.finish is None
         self.counts.n_steps += piece.n_steps
         self.counts.n_rows += piece.n_rows
@@ -56,7 +56,7 @@ class TextReply:
         reason: str | int | None = None
         for position in piece.positions:
             offsets.append(self.stream.n_characters)
-            if position.token in self.ends:
+            if position.token in self.stop_ids:
                 reason = position.token
                 break
             texts.append(self.stream.push(position.token))

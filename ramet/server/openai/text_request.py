@@ -27,12 +27,12 @@ _STRICT = ConfigDict(extra="forbid", strict=True)
 
 
 class StreamOptions(FewFields):
-    """What a stream tells besides the text."""
+    """What a stream reports beside the text."""
 
     model_config = _STRICT
 
-    include_usage: bool = Field(default=False, description="One more event, without choices, tells the usage.")
-    continuous_usage_stats: bool = Field(default=False, description="Every event tells the usage up to it.")
+    include_usage: bool = Field(default=False, description="One more event, without choices, reports the usage.")
+    continuous_usage_stats: bool = Field(default=False, description="Every event reports the usage up to it.")
 
 
 class DiffusionArguments(FewFields):
@@ -100,7 +100,7 @@ class TextRequest(FewFields):
     ignore_eos: bool = Field(default=False, description="Go on to max_tokens, whatever ends a reply.")
     skip_special_tokens: bool = Field(default=True, description="Leave control tokens out of the text.")
     logprob_token_ids: Annotated[Ids, Field(min_length=1, max_length=MAX_LABELS)] | None = Field(
-        default=None, description="Tell the log-probabilities of these ids, besides the likeliest one."
+        default=None, description="Report the log-probabilities of these ids, beside the likeliest one."
     )
     return_tokens_as_token_ids: bool = Field(default=False, description="Spell tokens as `token_id:N` in logprobs.")
     cache_salt: str = Field(default="", description="Kept prompts are shared only among requests with the same salt.")
@@ -117,7 +117,7 @@ class TextRequest(FewFields):
     @model_validator(mode="before")
     @classmethod
     def _known(cls, data: Any) -> Any:
-        """Leave out what has no effect; refuse what would have one that there is not, and unknown names."""
+        """Leave out fields without effect. Refuse unknown names, and fields whose effect this server does not have."""
         if not isinstance(data, dict):
             return data
         kept: dict[str, Any] = {}
@@ -136,7 +136,7 @@ class TextRequest(FewFields):
         if self.stream_options is not None and not self.stream:
             raise located(("stream_options",), "stream_options", "is only allowed with stream")
         if self.logprob_token_ids is not None and self.n_best is None:
-            raise located(("logprob_token_ids",), "logprobs", "needs logprobs, which tell them")
+            raise located(("logprob_token_ids",), "logprobs", "needs logprobs, which report them")
         if self.return_tokens_as_token_ids and self.n_best is None:
             raise located(
                 ("return_tokens_as_token_ids",), "logprobs", "has no effect without logprobs, whose tokens it spells"
@@ -151,12 +151,12 @@ class TextRequest(FewFields):
 
     @property
     def n_best(self) -> int | None:
-        """How many of the likeliest ids are told at each position; None where no log-probabilities are."""
+        """How many of the likeliest ids each position reports; None where the request wants no log-probabilities."""
         raise NotImplementedError
 
     @property
     def limit(self) -> int | None:
-        """Most tokens; None for as many as the model writes."""
+        """Most tokens of a reply; None for as many as the model writes."""
         return self.max_tokens
 
     def prompts(self, conversation: Conversation) -> list[list[int]]:
@@ -164,11 +164,11 @@ class TextRequest(FewFields):
         raise NotImplementedError
 
     def check_logprobs(self, most: int) -> None:
-        """Raise InvalidRequest where more are asked for than the server tells; -1 tells any number."""
+        """Raise InvalidRequest for a request of more log-probabilities than the server returns; -1: any number."""
         named = self.logprob_token_ids
         n, field = (self.n_best or 0, self.places["n_best"]) if named is None else (len(named), "logprob_token_ids")
         if 0 <= most < n:
-            raise InvalidRequest(f"this server tells {most} at most (--max-logprobs), not {n}", field=field)
+            raise InvalidRequest(f"this server returns {most} at most (--max-logprobs), not {n}", field=field)
 
     def check_kind(self, kind: Kind) -> None:
         """Raise InvalidRequest that lists the fields which a model of this kind does not take."""
@@ -182,7 +182,7 @@ class TextRequest(FewFields):
             raise InvalidRequest(problems[0].message, field=str(problems[0].loc[0]), problems=problems)
 
     def generations(self, conversation: Conversation) -> list[GenerationRequest]:
-        """What the engine is asked, a request for each prompt. Raises InvalidRequest."""
+        """The engine's requests, one for each prompt. Raises InvalidRequest."""
         return [self._generation(prompt) for prompt in self.prompts(conversation)]
 
     def _generation(self, prompt: Sequence[int]) -> GenerationRequest:
@@ -214,13 +214,13 @@ class TextRequest(FewFields):
 
     @property
     def places(self) -> Mapping[str, str]:
-        """The engine's names of fields -> the request's."""
+        """By the engine's names of fields, those of the request."""
         arguments = ("canvas_length", "seed_canvas", "pinned", "max_steps", "read_only", "constrained")
         return {"logprob_ids": "logprob_token_ids"} | {name: f"vllm_xargs.diffusion_{name}" for name in arguments}
 
 
 def _fault(name: str, value: Any, fields: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The code and the words for a parameter that the route has not; None where its value asks for nothing."""
+    """The code and the message for a parameter that the route does not have; None where its value asks for nothing."""
     if is_media(name):
         return None if media.is_empty(value) else ("unsupported_parameter", f"holds media: {media.WHY}; leave it away")
     if name in REFUSED:
