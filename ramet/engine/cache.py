@@ -13,7 +13,7 @@ from ramet.cache.pages import Pages
 from ramet.cache.store import Store
 from ramet.cache.tiers import Tiers
 from ramet.engine.identity import code, identity
-from ramet.engine.scheduler import STATES_A_JOB
+from ramet.engine.job import STATES_A_JOB
 from ramet.engine.settings import DTYPES, PAGE_SIZE, EngineSettings
 from ramet.errors import InvalidRequest
 from ramet.layers.decoder import Decoder

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ramet.engine.scheduler import Batch
+from ramet.engine.batch import Batch
 from ramet.ops.head.reference import Sampled
 from ramet.round import Round
 from ramet.tree import WHOLE, Read, Reads, Segment, Tree

@@ -14,18 +14,12 @@ from ramet.cache.store import Store
 from ramet.config import rope_frequencies
 from ramet.denoise.block_config import BlockConfig
 from ramet.denoise.canvas_config import CanvasConfig
-from ramet.denoise.elastic import AUTO, BLOCK, Fixed, Tiers
-from ramet.denoise.next_tokens import NextTokens
-from ramet.denoise.running import RunningReplies
+from ramet.denoise.elastic import AUTO, BLOCK, Tiers
 from ramet.engine.allocator import keep_freed
-from ramet.engine.cache import Cache
-from ramet.engine.compiled_blocks import live_blocks
 from ramet.engine.graphs import Graphs
-from ramet.engine.replies import Replies
+from ramet.engine.reply_writer import SamplingDefaults
 from ramet.engine.runner import Runner
-from ramet.engine.scheduler import MIN_CHUNK, STATES_A_JOB
 from ramet.engine.settings import DTYPES, EngineSettings
-from ramet.engine.writer import Sampled
 from ramet.errors import CheckpointError, InvalidRequest
 from ramet.families import FAMILIES
 from ramet.foreign import MOST_INT32, is_real
@@ -220,30 +214,12 @@ def _unfit(own: AttentionShape | DeltaShape) -> str | None:
     return None
 
 
-def replies_for(cache: Cache, settings: EngineSettings, masking: BlockConfig | None) -> Replies:
-    """What goes on with replies: of a model that fills in masks by blocks, of another token by token."""
-    assert settings.max_round_tokens
-    half, grain = settings.max_round_tokens // 2, cache.grain
-    min_chunk = min(MIN_CHUNK, -(-settings.max_round_tokens // 4))
-    if masking is None:
-        live: RunningReplies = NextTokens()
-        most, block, mask = half, 1, -1
-    else:
-        live = live_blocks(masking.size, masking.mask, mode=settings.mode, ahead=settings.ahead)
-        most, block, mask = half // live.least, masking.size, masking.mask
-    most = max(1, min(most, settings.max_round_requests or most))
-    return Replies(
-        live, Fixed(live.largest), cache.pages, block=block, mask=mask, grain=grain, min_chunk=min_chunk, max_live=most,
-        n_other_states=2 * STATES_A_JOB if cache.pages.recurrent else 0, keeps=not settings.batch_invariant,
-    )  # fmt: skip
-
-
 def asked_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
     """The variables of the chat template, as the cards of its family set them."""
     return FAMILIES[checkpoint.model_type].asked
 
 
-def sampled_of(checkpoint: Checkpoint, masking: BlockConfig | None) -> Sampled:
+def sampled_of(checkpoint: Checkpoint, masking: BlockConfig | None) -> SamplingDefaults:
     """How ids are drawn unless a request says it: as generation_config.json says. Where that leaves the temperature
     open, masks take the likeliest id, as those who publish such models measure them. Warns of what does not hold.
     Raises CheckpointError."""
@@ -257,5 +233,5 @@ def sampled_of(checkpoint: Checkpoint, masking: BlockConfig | None) -> Sampled:
             raise CheckpointError(f"{checkpoint.name}: generation_config.json: {name} is {shown(value)}")
     samples = generation.get("do_sample")
     if samples is False or (masking is not None and "temperature" not in told and samples is None):
-        return Sampled(temperature=0.0)
-    return Sampled(**told)
+        return SamplingDefaults(temperature=0.0)
+    return SamplingDefaults(**told)

@@ -1,4 +1,4 @@
-"""PieceOutbox: what the engine's thread tells the tasks of event loops, all of a round at once."""
+"""PieceOutbox: pieces on their way from the engine's thread to the tasks of event loops, a round's at once."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from asyncio import AbstractEventLoop, Queue
 
 from ramet.generation import Piece
 
-Inbox = Queue[Piece | None]
+PieceQueue = Queue[Piece | None]
 
 
 class PieceOutbox:
-    """To wake a loop takes longer than what it is told: hundreds of replies wake it once a round. Of one thread."""
+    """To wake an event loop takes longer than to hand it a piece: hundreds of replies wake it once a round. Of one
+    thread."""
 
     def __init__(self) -> None:
-        self._held: dict[AbstractEventLoop, list[tuple[Inbox, Piece]]] = {}
+        self._held: dict[AbstractEventLoop, list[tuple[PieceQueue, Piece]]] = {}
 
-    def post(self, loop: AbstractEventLoop, inbox: Inbox, piece: Piece) -> None:
+    def post(self, loop: AbstractEventLoop, inbox: PieceQueue, piece: Piece) -> None:
         """To be sent."""
         self._held.setdefault(loop, []).append((inbox, piece))
 
@@ -28,6 +29,6 @@ class PieceOutbox:
                 loop.call_soon_threadsafe(_deliver, letters)
 
 
-def _deliver(letters: list[tuple[Inbox, Piece]]) -> None:
+def _deliver(letters: list[tuple[PieceQueue, Piece]]) -> None:
     for inbox, piece in letters:
         inbox.put_nowait(piece)

@@ -9,10 +9,9 @@ import numpy as np
 
 from ramet.cache.pages import Pages, Path
 from ramet.denoise.running import Chunks
+from ramet.engine.batch import Batch, DecodingStep
 from ramet.engine.laying import laid_out
-from ramet.engine.replies import Step
 from ramet.engine.runner import Runner
-from ramet.engine.scheduler import Batch
 from ramet.tree import IntArray, Sampling
 
 _CONTEXT = 512  # rows in pages that each reply sees
@@ -50,8 +49,7 @@ class Rehearsal:
             self._held[_around(n_replies * n_pages, max(1, len(self._held)))],
             self._held[kept // size] * size + kept % size,
         )  # fmt: skip
-        batch.replies.mask, batch.replies.step = self._mask, Step([], chunks, units)
-        batch.n_tokens = n_replies * n_rows
+        batch.seal(DecodingStep([], chunks, units, self._mask))
         began = time.perf_counter()
         self._runner.launch(batch).seconds()  # its numbers are of what pages happen to hold, and may be none
         return time.perf_counter() - began

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ramet.cache.pages import Path
 from ramet.denoise.running import FINISHES, Beginning
 from ramet.errors import EngineFault
 from ramet.generation import Finish, Piece, Position
@@ -20,11 +18,10 @@ from ramet.tree import IntArray
 class Reply:
     """One reply of an engine. Made by a writer; the engine's thread writes everything else.
 
-    It waits until rows are free; the rows before its `beginning` go into the pages of its `path`; then it is live, at a
-    `place`. When pages run out it waits again, with what is known of it; one that `repeats`, bit for bit, is written
-    again from its prompt. `future` gives how many of the prompt's tokens were not computed again, or the error.
-    `on_piece` gets what has become known, step by step and once; `tokens` and `logprobs` have all of it. A reply that
-    is to run `alone` shares no round.
+    Its job waits until rows are free; the rows before its `beginning` go into pages; then it runs, at a `place`. When
+    pages run out it waits again, with what is known of it; one that `repeats`, bit for bit, is written again from its
+    prompt. `future` gives how many of the prompt's tokens were not computed again, or the error. `on_piece` gets what
+    has become known, step by step and once; `tokens` and `logprobs` have all of it.
     """
 
     prompt: IntArray
@@ -34,19 +31,15 @@ class Reply:
     salt: str = ""
     chunk_size: int | None = None  # None: as the load has it
     repeats: bool = False
-    keys: Sequence[bytes] = ()  # of the pages before its beginning
-    path: Path = field(default_factory=Path)
     place: int = -1
     n_cached: int | None = None  # None: never begun
-    alone: bool = False
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish: Finish | None = None
     n_steps: int = 0
     n_rows: int = 0
-    queued_at: float = field(default_factory=time.perf_counter)
     fault: EngineFault | None = None  # what `future` is to give at the end
-    _told: tuple[int, int] = (0, 0)  # steps and rows up to the last piece
+    _emitted: tuple[int, int] = (0, 0)  # steps and rows up to the last piece
     _n_again: int = 0  # of the tokens those that are still to come a second time
 
     def known(self, n: int) -> IntArray:
@@ -64,17 +57,17 @@ class Reply:
         self.logprobs += logprobs
         self.finish = FINISHES[finish]
         if self.on_piece is not None and self.fault is None and (tokens or finish):
-            n_steps, n_rows = self.n_steps - self._told[0], self.n_rows - self._told[1]
-            self._told = self.n_steps, self.n_rows
-            told = positions(tokens, logprobs)
-            self.on_piece(Piece(told, n_steps, self.finish, self.n_cached or 0, n_rows, 0, self.chunk_size))
+            n_steps, n_rows = self.n_steps - self._emitted[0], self.n_rows - self._emitted[1]
+            self._emitted = self.n_steps, self.n_rows
+            emitted, n_cached = positions(tokens, logprobs), self.n_cached or 0
+            self.on_piece(Piece(emitted, n_steps, self.finish, n_cached, n_rows, 0, self.chunk_size))
 
     def again(self) -> None:
         """It is written once more from its beginning."""
         self._n_again = len(self.tokens)
 
     def _new(self, tokens: list[int], logprobs: list[float]) -> tuple[list[int], list[float]]:
-        """Those that were not told before."""
+        """Those that were not emitted before."""
         begin, n = len(self.tokens) - self._n_again, min(self._n_again, len(tokens))
         if tokens[:n] != self.tokens[begin : begin + n]:
             self.fault = EngineFault(

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from ramet.cache.store import Store
+from ramet.engine.batch import Batch
+from ramet.engine.decoding import DrawnRows
 from ramet.engine.finite import NotFinite, check, probe
 from ramet.engine.graphs import Graphs
-from ramet.engine.replies import Told
-from ramet.engine.scheduler import Batch
 from ramet.layers.conditioning import Soft
 from ramet.layers.decoder import Decoder
 from ramet.ops.head.reference import Drawn, Sampled
@@ -31,19 +31,19 @@ ROW_MULTIPLE = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundResult:
-    """What a round returned: the reads of each unit of the batch, what was drawn for its live replies, and the seconds
-    that the device took."""
+    """What a round returned: the reads of each unit of the batch, what was drawn for its running replies, and the
+    seconds that the device took."""
 
     reads: list[Reads]
-    drawn: Told | None
+    drawn: DrawnRows | None
     seconds: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InFlight:
     """A round under way: logits [C] and logsumexp [R] on the host, complete once `seconds` returns, which waits for it
-    and says how long the device took; what each unit's steps drew, and its live replies. `recorded`: whether it replays
-    a recorded pass."""
+    and says how long the device took; what each unit's steps drew, and its running replies. `recorded`: whether it
+    replays a recorded pass."""
 
     batch: Batch
     packed: Round
@@ -60,7 +60,7 @@ class InFlight:
         results = self.packed.results(self.logits, self.logsumexp, n_units) if n_units else []
         reads = [replace(each, stepped=tuple(map(_stepped, d))) for each, d in zip(results, self.drawn, strict=True)]
         check(self.packed, reads, self.logsumexp, self.sampled)
-        return RoundResult(reads, None if self.sampled is None else _told(self.sampled), seconds)
+        return RoundResult(reads, None if self.sampled is None else _on_host(self.sampled), seconds)
 
 
 class Runner:
@@ -132,8 +132,8 @@ class Runner:
         return self.model.hidden(stream, self.store, soft=soft), stream
 
     def _read(self, batch: Batch, hidden: torch.Tensor, stream: Stream) -> tuple[torch.Tensor, torch.Tensor]:
-        """What jobs read; replies read no logits."""
-        if batch.units:
+        """The logits that units read; steps of replies read none."""
+        if batch.has_reads:
             return self.model.read(hidden, stream)
         return torch.empty(0), torch.empty(0)
 
@@ -146,27 +146,25 @@ class Runner:
         return drawn
 
     def _sample(self, batch: Batch, packed: Round, hidden: torch.Tensor) -> Sampled | None:
-        """For the rows that live replies read, which are the last of those that are read."""
-        step = batch.replies.step
+        """For the rows that running replies read, which are the last of those that are read."""
+        step = batch.step
         if step is None:
             return None
         n, n_all = len(step.chunks.reads), len(packed["read_rows"])
         rows = torch.arange(n_all - n, n_all, dtype=torch.int32, device=hidden.device)
-        sampled = self.model.sample(hidden, rows, step.chunks.sampling, batch.replies.mask)
+        sampled = self.model.sample(hidden, rows, step.chunks.sampling, step.mask)
         return Sampled(_sent(sampled.tokens), _sent(sampled.logprobs), _sent(sampled.entropy))
 
 
 def _units(batch: Batch) -> Units:
-    """Of jobs, of prompts of replies, and of live replies, which come last."""
-    part = batch.replies
-    others = [*batch.units, *(each.unit for each in part.encodings)]
-    if part.step is None:
-        return Units.of(others)
-    return Units.joined([Units.of(others), part.step.units]) if others else part.step.units
+    """Those of the step come last."""
+    if batch.step is None:
+        return Units.of(batch.units)
+    return Units.joined([Units.of(batch.units), batch.step.units]) if batch.units else batch.step.units
 
 
-def _told(sampled: Sampled) -> Told:
-    return Told(sampled.tokens.numpy(), np.exp(sampled.logprobs.numpy()), sampled.entropy.numpy())
+def _on_host(sampled: Sampled) -> DrawnRows:
+    return DrawnRows(sampled.tokens.numpy(), np.exp(sampled.logprobs.numpy()), sampled.entropy.numpy())
 
 
 def _steps(units: Sequence[Unit]) -> Iterator[tuple[int, int, Step]]:

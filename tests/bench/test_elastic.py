@@ -52,7 +52,6 @@ from ramet.denoise.noise import Noise
 from ramet.denoise.running import Beginning, Chunks
 from ramet.denoise.running_blocks import RunningBlocks
 from ramet.denoise.unmask_policy import UnmaskPolicy
-from ramet.engine.replies import Told
 from ramet.engine.settings import EngineSettings
 from ramet.errors import InvalidRequest, RametError
 from ramet.families import FAMILIES

@@ -168,7 +168,7 @@ def test_a_recorded_pass_is_replayed_and_not_uploaded_again() -> None:
 
         graph = SimpleNamespace(replay=lambda: replays.append(None))
         recorded = _Recorded(lambda: (Capacity(64, 8, 2), (graph, outs[-1])))
-        engine._runner.graphs = SimpleNamespace(launch=launch, _recorded=recorded)  # type: ignore[assignment]
+        engine.runner.graphs = SimpleNamespace(launch=launch, _recorded=recorded)  # type: ignore[assignment]
         own = Own(engine)
         run = own.contestants([prompt], [1, 2])["pass"]([prompt])
         answers = [run()[1], run()[1]]

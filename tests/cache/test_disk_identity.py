@@ -180,7 +180,7 @@ def test_all_that_is_damaged_is_written_again_by_the_request_that_finds_it(
         found = engine.decide(state=STATE, questions=ASKED)
         assert found.usage.x_cached_tokens == 0
         assert_close(found.answers, expected.answers, atol=0)
-        tiers = engine._cache.tiers
+        tiers = engine.cache.tiers
         assert tiers is not None
         tiers.flush()
         assert {file: file.read_bytes() for file in files} == sound

@@ -153,4 +153,4 @@ def test_another_mode_does_not_take_what_lies_on_disk(tmp_path: Path) -> None:
 
 def test_a_state_that_is_all_tail_keeps_nothing() -> None:
     with tiny_engine.tiny_engine("qwen3_5") as engine:
-        assert [engine._cache.kept(40, mark) for mark in (-50, 0, 15, 33)] == [(0, ())] * 3 + [(32, (32,))]
+        assert [engine.cache.kept(40, mark) for mark in (-50, 0, 15, 33)] == [(0, ())] * 3 + [(32, (32,))]

@@ -75,7 +75,7 @@ def test_canvases_that_are_too_many_are_refused_before_they_are_made(engine: Eng
 def test_a_canvas_a_question(engine: Engine) -> None:
     found = plan(engine)
     tokenizer, pairs = engine.decider._tokenizer, prompts_and_canvases(found)
-    canvas = Canvas.of(tokenizer, engine.decider._frame, engine.writer.denoising)
+    canvas = Canvas.of(tokenizer, engine.decider._frame, engine.writer.canvases)
     assert len(pairs) == len(QUESTIONS)
     for prompt, ids in pairs:
         assert tokenizer.decode(prompt).startswith("<|im_start|>user\nThe user asked")

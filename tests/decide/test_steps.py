@@ -66,7 +66,7 @@ class Theirs:
         self, engine: Engine, prompt: list[int], canvas: list[int], slots: list[int], number: int, n_steps: int
     ) -> torch.Tensor:
         """[W, V] of the last of n steps, which no canvas here ends before."""
-        s, noise, self.free = engine.writer.denoising, Noise.of(None, np.array(prompt, np.int32)), slots
+        s, noise, self.free = engine.writer.canvases, Noise.of(None, np.array(prompt, np.int32)), slots
         canvas, before, n = list(canvas), None, len(canvas)
         for step in range(n_steps):
             logits = oracle.canvas_logits(self.model, prompt, canvas, before)
@@ -193,7 +193,7 @@ def test_a_canvas_that_has_settled_is_read_and_leaves(engine: Engine) -> None:
     assert own._canvas is not None
     _, entropies = followed(engine, own.plan(DecisionRequest.parse(asked)))
     threshold = float(np.median(entropies[0]))
-    denoising = replace(engine.writer.denoising, stability_threshold=0, confidence_threshold=threshold)
+    denoising = replace(engine.writer.canvases, stability_threshold=0, confidence_threshold=threshold)
     decider = Decider(own._tokenizer, own._frame, own.settings, replace(own._canvas, denoising=denoising))
     found = decider.plan(DecisionRequest.parse(asked))
     reads, entropies = followed(engine, found)

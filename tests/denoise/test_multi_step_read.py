@@ -12,9 +12,9 @@ import torch
 from fixtures.waiting import GUARD_S
 from oracles import diffusion_gemma as oracle
 
+from ramet.engine.batch import Batch
 from ramet.engine.engine import Engine
 from ramet.engine.runner import InFlight
-from ramet.engine.scheduler import Batch
 from ramet.errors import EngineFault, RequestTooLong
 from ramet.ops.head import reference as head
 from ramet.tree import WHOLE, Limits, Read, Reads, Segment, Step, Stepped, Tree
@@ -151,7 +151,7 @@ def test_faults_of_a_course_are_its_own(engine: Engine) -> None:
 def test_after_a_failed_round_each_tree_runs_alone_and_what_follows_together() -> None:
     settings = {"device": "cpu", "dtype": "float32", "cache_bytes": 1 << 22, "batch_invariant": True}
     with Engine.load(oracle.saved("plain"), **settings) as engine:
-        launch, n_jobs, there = engine._runner.launch, list[int](), threading.Event()
+        launch, n_jobs, there = engine.runner.launch, list[int](), threading.Event()
 
         def failing(batch: Batch) -> InFlight:
             n_jobs.append(len(batch.jobs))
@@ -160,7 +160,7 @@ def test_after_a_failed_round_each_tree_runs_alone_and_what_follows_together() -
                 raise RuntimeError("a fault that does not come again")
             return launch(batch)
 
-        engine._runner.launch = failing  # type: ignore[method-assign]
+        engine.runner.launch = failing  # type: ignore[method-assign]
         walks = [Walk(seed, 10, 7, 5) for seed in range(3)]
         futures = [engine.follow(walk) for walk in walks]
         there.set()

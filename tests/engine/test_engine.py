@@ -20,9 +20,11 @@ from oracles import decoders
 from oracles.trees import evaluate
 
 from ramet.decide.budget import Budget
-from ramet.engine.engine import MAX_FAILURES, PLANNERS, Engine
+from ramet.engine.batch import Batch
+from ramet.engine.decisions import PLANNERS
+from ramet.engine.engine import Engine
+from ramet.engine.loop import MAX_FAILURES
 from ramet.engine.runner import InFlight
-from ramet.engine.scheduler import Batch
 from ramet.engine.settings import EngineSettings
 from ramet.errors import Cancelled, EngineFault, InvalidRequest, Overloaded, RequestTooLong
 from ramet.request import DecisionRequest
@@ -51,19 +53,19 @@ def tree(n: int = 20, seed: int = 0) -> Tree:
 
 def hold(engine: Engine) -> threading.Event:
     """Keep the engine's thread in its next round until the event is set."""
-    free, launch = threading.Event(), engine._runner.launch
+    free, launch = threading.Event(), engine.runner.launch
 
     def waiting(batch: Batch) -> InFlight:
         free.wait(GUARD_S)
         return launch(batch)
 
-    engine._runner.launch = waiting  # type: ignore[method-assign]
+    engine.runner.launch = waiting  # type: ignore[method-assign]
     return free
 
 
 def drained(engine: Engine) -> bool:
-    wait_until(lambda: not len(engine._scheduler))
-    pages = engine._scheduler.pages
+    wait_until(lambda: not len(engine._loop.scheduler))
+    pages = engine._loop.scheduler.pages
     return pages.n_free + pages.n_indexed == pages.n_pages
 
 
@@ -136,7 +138,7 @@ def test_a_full_queue_refuses_before_it_plans() -> None:
 
     question = {"q": {"type": "noul", "instructions": "x"}}
     with make(max_queue=1) as engine:
-        engine.decider = Unasked()  # type: ignore[assignment]
+        engine._decisions.decider = Unasked()  # type: ignore[assignment]
         free = hold(engine)
         waiting = engine.submit(tree())
         with pytest.raises(Overloaded):
@@ -212,14 +214,14 @@ POISONED = RuntimeError("poisoned")
 
 def poison(engine: Engine, token: int, error: Exception = POISONED) -> None:
     """A pass with this token in it raises."""
-    launch = engine._runner.launch
+    launch = engine.runner.launch
 
     def failing(batch: Batch) -> InFlight:
         if any(token in unit.tree.tokens for unit in batch.units):
             raise error
         return launch(batch)
 
-    engine._runner.launch = failing  # type: ignore[method-assign]
+    engine.runner.launch = failing  # type: ignore[method-assign]
 
 
 def test_a_request_that_fails_harms_no_other_of_its_round(engine: Engine) -> None:
@@ -288,7 +290,7 @@ def test_of_a_device_that_failed_nothing_is_freed() -> None:
     poison(engine, 7, torch.AcceleratorError("CUDA error: an illegal memory access was encountered"))
     with pytest.raises(EngineFault, match="started anew"):
         engine.submit(Tree.of([Segment([1, 7], reads=[Read([1])])])).result()
-    kept = [weakref.ref(x) for x in (engine._runner, engine._cache.pages, engine.model.embedding)]
+    kept = [weakref.ref(x) for x in (engine.runner, engine.cache.pages, engine.model.embedding)]
     engine.close()
     del engine
     gc.collect()
@@ -318,7 +320,7 @@ def test_long_states_hold_up_nobody_elses_planning() -> None:
         await asyncio.gather(*long)
 
     with make() as engine:
-        engine.decider = Slow()  # type: ignore[assignment]
+        engine._decisions.decider = Slow()  # type: ignore[assignment]
         asyncio.run(all_of(engine))
 
 
@@ -345,7 +347,7 @@ def test_a_plan_that_nobody_waits_for_ends(engine: Engine) -> None:
         with pytest.raises(asyncio.CancelledError):
             await asked
 
-    engine.decider = Slow()  # type: ignore[assignment]
+    engine._decisions.decider = Slow()  # type: ignore[assignment]
     asyncio.run(cancel())
     assert ended.wait(GUARD_S)
 
@@ -354,7 +356,7 @@ def test_a_fault_outside_the_pass_hangs_nobody(engine: Engine) -> None:
     def broken() -> Batch:
         raise KeyError("a mistake of ours")
 
-    engine._scheduler.next = broken  # type: ignore[method-assign]
+    engine._loop.scheduler.next = broken  # type: ignore[method-assign]
     with pytest.raises(EngineFault, match="a mistake of ours"):
         engine.submit(tree()).result()
     assert engine.fault is not None

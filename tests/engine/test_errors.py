@@ -114,7 +114,7 @@ def test_sources_that_there_are_not(source: Any) -> None:
 
 def test_what_cannot_be_taken_in_fails_alone_and_at_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the reason: whoever waits must not hang, nor others fail."""
-    keys, pages = type(engine._cache.pages).keys, engine._cache.pages
+    keys, pages = type(engine.cache.pages).keys, engine.cache.pages
 
     def failing(self: Any, tokens: Any, *given: Any) -> Any:
         if len(tokens) == 2:

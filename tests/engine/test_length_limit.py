@@ -74,7 +74,7 @@ def positions(engine: Engine, body: dict[str, Any]) -> int:
         words = f"{body['state']}\n\n{prompt.together(listings, 1)}"
         return len(frame.prompt(tokenizer, words)) + joint.canvases[0].width
     n = len(frame.prompt(tokenizer, f"{body['state']}\n\n{asked[0]}\nyes\nno\nAnswer with yes or no only."))
-    if engine.masking is not None:
+    if engine.blocks is not None:
         return (n // BLOCK + 1) * BLOCK
     return n + (WIDTH if engine.writer.kind == "canvas" else 0)
 
@@ -94,7 +94,7 @@ def test_a_decision_takes_as_many_positions_as_there_are(
     name, body = DECISIONS[kind]
     limit = 4 * LIMIT if kind == "joint" else LIMIT  # whose prompt is longer
     engine = engine_of(name, limit)
-    step, most = (BLOCK, limit // BLOCK * BLOCK) if engine.masking is not None else (1, limit)
+    step, most = (BLOCK, limit // BLOCK * BLOCK) if engine.blocks is not None else (1, limit)
     fits, beyond = (of_length(engine, body, n) for n in (most, most + step))
     url = f"{serve(engine).url}/v1/systemone"
     assert engine.decide(DecisionRequest.parse(fits)).answers

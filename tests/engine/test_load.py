@@ -139,8 +139,8 @@ def resident_mib() -> float:
 
 def assert_idle(engine: Engine) -> None:
     """No request is open, and every page is free or holds a kept state."""
-    wait_until(lambda: not engine.stats()["open_requests"] and not len(engine._scheduler))
-    pages = engine._scheduler.pages
+    wait_until(lambda: not engine.stats()["open_requests"] and not len(engine._loop.scheduler))
+    pages = engine._loop.scheduler.pages
     assert pages.n_free + pages.n_indexed == pages.n_pages
     pages.clear()
     assert pages.n_free == pages.n_pages

@@ -19,9 +19,11 @@ from oracles import decoders
 
 from ramet.cache.pages import Pages
 from ramet.cache.store import Store
+from ramet.engine.batch import Batch
 from ramet.engine.graphs import Graphs
+from ramet.engine.job import Job
 from ramet.engine.runner import Runner
-from ramet.engine.scheduler import Batch, Job, Scheduler
+from ramet.engine.scheduler import Scheduler
 from ramet.engine.staging import Layout, loose, outside
 from ramet.layers.decoder import Decoder
 from ramet.ops import choose

@@ -31,9 +31,9 @@ N_PAGES = 2**16  # bytes, which hold the beginnings of several replies but not a
 
 def measured(latency: Latency, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Engine:
     """Chooses by the load, as though steps took so long."""
-    monkeypatch.setattr("ramet.engine.engine.latency", lambda *_: latency)
+    monkeypatch.setattr("ramet.engine.sizing.latency", lambda *_: latency)
     engine = loaded(chunk_size="auto", **settings)
-    engine._observe = lambda *_: None  # type: ignore[method-assign]
+    engine.sizing.observe = lambda *_: None  # type: ignore[method-assign, union-attr]
     return engine
 
 
@@ -94,7 +94,7 @@ def test_a_seed_repeats_beside_any_others(settings: dict[str, Any], monkeypatch:
 def test_the_size_is_told_where_it_holds_at_any_load(
     settings: Any, how: Any, size: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ramet.engine.engine.latency", lambda *_: DEAR)
+    monkeypatch.setattr("ramet.engine.sizing.latency", lambda *_: DEAR)
     with loaded(**settings) as engine:
         (prompt,) = prompts(engine, [5])
         assert engine.writer.generate(asked(prompt, max_tokens=2, **how)).chunk_size == size
@@ -147,7 +147,7 @@ def test_the_next_turn_has_the_same_bits_where_the_last_was_written(mode: str) -
 
 def crowd(engine: Engine) -> list[GenerationRequest]:
     """Whose pages run out together."""
-    n = int(engine.stats()["pages"]) * engine._cache.pages.page_size // 4
+    n = int(engine.stats()["pages"]) * engine.cache.pages.page_size // 4
     found = [asked(p, max_tokens=n, temperature=0.8, ignore_eos=True) for p in prompts(engine, [9] * 6)]
     return [replace(each, seed=n) for n, each in enumerate(found)]
 
@@ -174,15 +174,15 @@ def test_a_seed_repeats_beside_those_who_leave_and_rounds_that_fail() -> None:
 
 def failing(engine: Engine, which: Callable[[int], bool], n_times: int) -> None:
     """So many rounds of so many replies fail."""
-    launch, left = engine._runner.launch, [n_times]
+    launch, left = engine.runner.launch, [n_times]
 
     def launched(batch: Any) -> Any:
-        if left[0] and batch.replies.step is not None and which(len(batch.replies.step.replies)):
+        if left[0] and batch.step is not None and which(len(batch.step.jobs)):
             left[0] -= 1
             raise RuntimeError("no")
         return launch(batch)
 
-    engine._runner.launch = launched  # type: ignore[method-assign]
+    engine.runner.launch = launched  # type: ignore[method-assign]
 
 
 def test_what_is_written_again_and_comes_out_otherwise_is_a_fault() -> None:

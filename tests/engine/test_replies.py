@@ -67,7 +67,7 @@ def test_when_pages_run_out_the_newest_waits_and_goes_on(name: str) -> None:
     size = 2**16 if name == "sdar" else 2**18 if name == "qwen3_5" else 2**16
     given = {"chunk_size": "4", "block_size": BLOCK} if name == "sdar" else {}
     with tiny_engine(name, source, cache_bytes=size, **given) as engine:
-        n = int(engine.stats()["pages"]) * engine._cache.pages.page_size // 4
+        n = int(engine.stats()["pages"]) * engine.cache.pages.page_size // 4
         requests = [asked(p, max_tokens=n, temperature=0.0, ignore_eos=True) for p in prompts(engine, [9] * 6)]
         if name != "sdar":
             requests = [GenerationRequest(r.prompt, n, temperature=0.0, ignore_eos=True) for r in requests]
@@ -81,7 +81,7 @@ def test_when_pages_run_out_the_newest_waits_and_goes_on(name: str) -> None:
 
 def test_prompts_that_pages_cannot_hold_together_go_one_after_the_other() -> None:
     with loaded(cache_bytes=2**16, max_round_tokens=32, chunk_size="4") as engine:
-        n = int(engine.stats()["pages"]) * engine._cache.pages.page_size
+        n = int(engine.stats()["pages"]) * engine.cache.pages.page_size
         requests = [asked(p, max_tokens=8, ignore_eos=True) for p in prompts(engine, [n // 2] * 3 + [n - 24, 9])]
         assert [len(reply.tokens) for reply in together(engine, requests)] == [8] * 5
         assert_idle(engine)
@@ -91,18 +91,18 @@ def test_decisions_share_rounds_with_replies() -> None:
     with loaded(chunk_size="4") as engine:
         alone = engine.decide(ASKED)
         begun, asked_beside = threading.Event(), threading.Event()
-        launch = engine._runner.launch
+        launch = engine.runner.launch
 
         def noticed(batch: Any) -> Any:
-            if batch.replies.step is not None:
+            if batch.step is not None:
                 begun.set()
                 asked_beside.wait(GUARD_S)
                 if batch.units:
-                    shared.append(len(batch.replies.step.replies))
+                    shared.append(len(batch.step.jobs))
             return launch(batch)
 
         shared: list[int] = []
-        engine._runner.launch = noticed  # type: ignore[method-assign]
+        engine.runner.launch = noticed  # type: ignore[method-assign]
         requests = [asked(p, max_tokens=200, ignore_eos=True) for p in prompts(engine, [9] * 4)]
         with ThreadPoolExecutor(5) as pool:
             replies = [pool.submit(engine.writer.generate, each) for each in requests]
@@ -155,19 +155,19 @@ def test_a_failed_round_loses_nobody_but_the_one_that_fails_alone(culprit: int |
     with loaded(chunk_size="4") as engine:
         given = prompts(engine, [9, 20, 31, 5])
         expected = [engine.writer.generate(asked(p)).tokens for p in given]
-        engine._cache.pages.clear()
+        engine.cache.pages.clear()
         launch, failures = Runner.launch, []
 
         def failing(self: Runner, batch: Any) -> Any:
-            step = batch.replies.step
-            replies = [] if step is None else step.replies
+            step = batch.step
+            replies = [] if step is None else [job.reply for job in step.jobs]
             bad = culprit is not None and any(len(r.prompt) == len(given[culprit]) for r in replies)
             if bad or (len(replies) > 1 and not failures):
                 failures.append(len(replies))
                 raise RuntimeError("no")
             return launch(self, batch)
 
-        engine._runner.launch = failing.__get__(engine._runner)  # type: ignore[method-assign]
+        engine.runner.launch = failing.__get__(engine.runner)  # type: ignore[method-assign]
 
         def outcome(prompt: list[int]) -> Any:
             try:
@@ -190,18 +190,18 @@ def test_what_a_failed_round_took_is_not_the_next_ones_time(monkeypatch: pytest.
     """By a clock that leaps a thousand seconds ahead as a round fails."""
     ahead = [0.0]
     with loaded(chunk_size="4") as engine:
-        launch, observed = engine._runner.launch, list[float]()
+        launch, observed = engine.runner.launch, list[float]()
 
         def failing(batch: Any) -> Any:
-            if len(batch.replies.replies) > 1 and not ahead[0]:
+            if len(batch.all_jobs) > 1 and not ahead[0]:
                 ahead[0] = 1000.0
                 raise RuntimeError("no")
             return launch(batch)
 
         clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + ahead[0])
-        monkeypatch.setattr("ramet.engine.engine.time", clock)
-        engine._runner.launch = failing  # type: ignore[method-assign]
-        engine._observe = lambda _, took, between: observed.append(took + between)  # type: ignore[method-assign]
+        monkeypatch.setattr("ramet.engine.loop.time", clock)
+        engine.runner.launch = failing  # type: ignore[method-assign]
+        engine.sizing.observe = lambda _, took, between: observed.append(took + between)  # type: ignore[method-assign]
         assert together(engine, [asked(p) for p in prompts(engine, [9] * 4)])
         assert ahead[0]
         assert 0 < max(observed) < 900
@@ -245,8 +245,9 @@ def test_chunks_of_a_size_of_their_own_are_other_rows_to_the_rest() -> None:
             return BLOCK
 
     with loaded(chunk_size="auto") as engine:
-        assert engine.replies is not None
-        engine.replies.sizes, engine._unmeasured = Noted(), False
+        assert engine.decoding is not None
+        engine.decoding.choice.sizes = Noted()
+        engine.sizing.is_due = False
         own = asked([1] * BLOCK, max_tokens=200, chunk_size=3, ignore_eos=True)
         engine.writer.generate(own)
         assert not noted, "nobody's was to be chosen"

@@ -48,7 +48,7 @@ def asked(prompt: Sequence[int], **how: Any) -> GenerationRequest:
 def wanted(
     engine: Engine, name: str, prompt: Sequence[int], *, unmasking: dict[str, Any] | None = None, **how: Any
 ) -> Told:
-    masking = engine.masking
+    masking = engine.blocks
     assert masking is not None
     _, model = block_models.saved(name)
     settle = UnmaskPolicy(block=BLOCK, **{"threshold": SURE} | (unmasking or {}))
@@ -86,8 +86,8 @@ def test_chunks_of_every_size(name: str, size: int) -> None:
 def test_chunks_of_a_block_are_the_published_loop_in_fewer_steps(name: str) -> None:
     """At every remainder of the prompt's length, with end tokens among its ids, by seeds too."""
     with loaded(name) as engine:
-        assert engine.masking is not None
-        ends = [*engine.masking.stop_ids][:1]
+        assert engine.blocks is not None
+        ends = [*engine.blocks.stop_ids][:1]
         for n, prompt in enumerate(prompts(engine, range(1, BLOCK + 1), seed=3)):
             for how in ({}, {"temperature": 0.8, "seed": n}):
                 ended = [*prompt[:-1], *ends]
@@ -179,10 +179,10 @@ def test_what_is_out_of_range_is_named(one: Engine, wrong: dict[str, Any]) -> No
 
 def test_a_prompt_may_hold_the_mask() -> None:
     with loaded(chunk_size="4") as engine:
-        assert engine.masking is not None
-        prompt = [engine.masking.mask] * 11
+        assert engine.blocks is not None
+        prompt = [engine.blocks.mask] * 11
         found = engine.writer.generate(asked(prompt))
-        assert engine.masking.mask not in found.tokens
+        assert engine.blocks.mask not in found.tokens
         assert_same(found, wanted(engine, "sdar", prompt, sizes=[4]))
 
 

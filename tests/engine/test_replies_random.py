@@ -15,10 +15,13 @@ from ramet.denoise.next_tokens import NextTokens
 from ramet.denoise.noise import Noise
 from ramet.denoise.running import Beginning, RunningReplies
 from ramet.denoise.unmask_policy import UnmaskPolicy
+from ramet.engine.batch import Batch
+from ramet.engine.chunk_choice import ChunkChoice
 from ramet.engine.compiled_blocks import live_blocks
-from ramet.engine.replies import Part, Replies, Told
+from ramet.engine.decoding import Decoding, DrawnRows
+from ramet.engine.job import STATES_A_JOB, Job
 from ramet.engine.reply import Reply
-from ramet.engine.scheduler import STATES_A_JOB, Batch, Job, Scheduler
+from ramet.engine.scheduler import Scheduler
 from ramet.tree import Read, Reads, Segment, Tree
 
 PAGE, BLOCK, MASK = 16, 8, 99
@@ -33,18 +36,22 @@ class World:
         recurrent = not self.masks and bool(rng.integers(2))
         self.pages = Pages(int(rng.integers(7, 24)), PAGE, 2 * STATES_A_JOB + int(rng.integers(6)) if recurrent else 0)
         self.rows = int(rng.choice([32, 64, 128]))
-        live: RunningReplies = NextTokens()
+        running: RunningReplies = NextTokens()
         if self.masks:
-            live = live_blocks(BLOCK, MASK, "block" if rng.random() < 0.3 else "chunk", ahead=bool(rng.integers(2)))
+            running = live_blocks(BLOCK, MASK, "block" if rng.random() < 0.3 else "chunk", ahead=bool(rng.integers(2)))
         self.block = BLOCK if self.masks else 1
         sizes = Fixed(int(rng.integers(2, 9))) if rng.integers(2) else Auto(lambda rows, _: 1 + 0.01 * rows, BLOCK)
-        most = self.rows // 2 // live.least
-        self.replies = Replies(
-            live, sizes, self.pages, block=self.block, mask=MASK if self.masks else -1, grain=PAGE if recurrent else 1,
-            min_chunk=16, max_live=int(rng.integers(1, most + 1)), n_other_states=2 * STATES_A_JOB if recurrent else 0,
+        most = self.rows // 2 // running.least
+        self.decoding = Decoding(
+            running, ChunkChoice(sizes, self.block), self.pages, block=self.block, mask=MASK if self.masks else -1,
+            max_running=int(rng.integers(1, most + 1)),
         )  # fmt: skip
-        self.scheduler = Scheduler(self.pages, self.rows, PAGE if recurrent else 1, None, self.replies)
-        self.asked: list[Job | Reply] = []
+        self.scheduler = Scheduler(
+            self.pages, self.rows, PAGE if recurrent else 1, None, self.decoding,
+            n_other_states=2 * STATES_A_JOB if recurrent else 0,
+            kept=lambda n: (n, tuple(range(PAGE, n + 1, 2 * PAGE)) if recurrent else ()),
+        )  # fmt: skip
+        self.asked: list[Job] = []
 
     @property
     def room(self) -> int:
@@ -67,7 +74,7 @@ class World:
         ends = [Segment(np.arange(5), 0, reads=[Read([1])], block=self.block) for _ in range(3)]
         return Job(Tree.of([Segment(ids, block=self.block), *ends]), Future(), n_keep=len(ids), marks=marks)
 
-    def reply(self) -> Reply:
+    def reply(self) -> Job:
         ids = self.prompt(self.room - 20)
         n, end = len(ids), len(ids) + int(self.rng.integers(1, min(60, self.room - len(ids)) + 1))
         start = n // BLOCK * BLOCK if self.masks else n - 1
@@ -75,7 +82,7 @@ class World:
             start, ids[start:], np.ones(n - start, np.bool_), n, n, end, frozenset({3}) if n % 2 else frozenset(),
             UnmaskPolicy(block=self.block, threshold=0.5), Draws(0.0, 0, 1.0, Noise(n)),
         )  # fmt: skip
-        return Reply(ids, beginning, chunk_size=4 if self.masks and n % 5 == 0 else None)
+        return Job.of(Reply(ids, beginning, chunk_size=4 if self.masks and n % 5 == 0 else None))
 
     def round(self, failing: float) -> None:
         """One round, or none where there is nothing to do."""
@@ -86,32 +93,27 @@ class World:
             return
         assert batch.n_tokens <= self.rows
         if self.rng.random() < 0.5:  # when the round is on its way, or as late as can be
-            self.replies.tell()
+            self.scheduler.emit()
         if self.rng.random() < failing:
             self.fail(batch)
             return
-        self.end(self.scheduler.commit(batch, [_reads(unit.tree) for unit in batch.units]))
-        self.end(self.replies.commit(batch.replies, self.drawn(batch.replies)))
+        reads = [_reads(unit.tree) for unit in batch.units]
+        self.end(self.scheduler.commit(batch, reads, self.drawn(batch)))
 
     def fail(self, batch: Batch) -> None:
         """As the engine does: those that fail alone end, the others run again."""
-        both: list[Job | Reply] = [*batch.jobs, *batch.replies.replies]
-        self.scheduler.drop(batch.jobs, batch)
-        if len(both) > 1:
-            for job in batch.jobs:
-                job.restart(alone=True)
-                self.scheduler.add(job)
+        if len(batch.all_jobs) > 1:
+            self.scheduler.rerun(batch)
             return
-        if isinstance(both[0], Reply):
-            self.replies.drop(both)  # type: ignore[arg-type]
-        self.end(both)
+        self.scheduler.drop(batch.all_jobs, batch)
+        self.end(batch.all_jobs)
 
-    def drawn(self, part: Part) -> Told | None:
-        if part.step is None:
+    def drawn(self, batch: Batch) -> DrawnRows | None:
+        if batch.step is None:
             return None
-        n = len(part.step.chunks.reads)
+        n = len(batch.step.chunks.reads)
         confidence = self.rng.random(n, np.float32)
-        return Told(self.rng.integers(0, 90, n).astype(np.int32), confidence, np.zeros(n, np.float32))
+        return DrawnRows(self.rng.integers(0, 90, n).astype(np.int32), confidence, np.zeros(n, np.float32))
 
     def end(self, those: list[Any]) -> None:
         for each in those:
@@ -126,8 +128,8 @@ def _reads(tree: Tree) -> Reads:
 def assert_whole(reply: Reply) -> None:
     """All was told to it, and nothing twice."""
     asked, stops = reply.beginning, reply.finish == "stop"
-    assert asked.ends.isdisjoint(reply.tokens[:-1])
-    assert reply.tokens[-1] in asked.ends if stops else len(reply.tokens) == asked.end - asked.n_prompt
+    assert asked.stop_ids.isdisjoint(reply.tokens[:-1])
+    assert reply.tokens[-1] in asked.stop_ids if stops else len(reply.tokens) == asked.end - asked.n_prompt
     assert len(reply.logprobs) == len(reply.tokens)
 
 
@@ -146,11 +148,12 @@ def test_all_that_was_asked_ends_and_nothing_stays_held(seed: int) -> None:
             break
         world.round(failing)
     assert all(each.future.done() for each in world.asked)
-    for reply in (each for each in world.asked if isinstance(each, Reply)):
-        if reply.finish is not None:
-            assert_whole(reply)
+    for job in (each for each in world.asked if each.reply is not None):
+        assert job.reply is not None
+        if job.reply.finish is not None:
+            assert_whole(job.reply)
         else:
-            assert failing or reply.future.cancelled()
+            assert failing or job.future.cancelled()
     world.pages.clear()
     assert (world.pages.n_free, world.pages.n_free_states) == (world.pages.n_pages, world.pages.n_states)
-    assert not world.scheduler.aloft
+    assert not world.scheduler.jobs.in_flight

@@ -10,7 +10,9 @@ import pytest
 from fixtures.random_trees import first_path, random_tree
 
 from ramet.cache.pages import Pages
-from ramet.engine.scheduler import Batch, Job, Scheduler
+from ramet.engine.batch import Batch
+from ramet.engine.job import Job
+from ramet.engine.scheduler import Scheduler
 from ramet.tree import WHOLE, Limits, Read, Reads, Segment, Tree
 
 
@@ -100,7 +102,7 @@ class Replies:
     def begin(self, first: int, *, n_prompt: int = 16, width: int = 16, n_steps: int = 4) -> Job:
         tree = Tree.of([Segment(np.arange(first, first + n_prompt)), Segment(np.arange(width), 0, WHOLE, [Read([1])])])
         course = SimpleNamespace(limits=Limits(n_steps, n_prompt + width, n_prompt + width))
-        job = Job(tree, Future(), n_keep=n_prompt, course=course)  # type: ignore[arg-type]
+        job = Job(tree, Future(), n_keep=n_prompt, read=course)  # type: ignore[arg-type]
         self.left[job] = n_steps
         self.scheduler.add(job)
         return job
@@ -301,7 +303,7 @@ def test_a_job_that_needs_many_pages_is_not_overtaken_for_ever() -> None:
         scheduler.add(plain(110))
         batch = scheduler.next()
         scheduler.commit(batch, marked(batch))
-    assert large not in scheduler.waiting
+    assert large not in scheduler.jobs.waiting
 
 
 def test_pages_of_an_index_that_another_job_continues_can_be_had() -> None:

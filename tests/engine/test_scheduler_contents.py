@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 from ramet.cache.pages import Pages
-from ramet.engine.scheduler import Batch, Job, Scheduler
+from ramet.engine.batch import Batch
+from ramet.engine.job import Job
+from ramet.engine.scheduler import Scheduler
 from ramet.tree import WHOLE, IntArray, Limits, Read, Reads, Segment, Tree
 from ramet.units import Unit
 
@@ -97,7 +99,7 @@ class Device:
             self.rows[target * PAGE : target * PAGE + PAGE] = self.rows[source * PAGE : source * PAGE + PAGE]
         self._check_apart(batch)
         found, kept, states = [], {}, {}
-        for unit, shares in zip(batch.units, batch.shares, strict=True):
+        for unit, shares in zip(batch.units, batch.parts, strict=True):
             (salt,) = {share.job.salt for share in shares}
             before, context = self._context(unit, beginning(salt))
             rows = rows_of(unit.tree, before)
@@ -262,7 +264,7 @@ class Load:
         assert batch.units or self.flights, "no work for those that wait"
         if batch.units:
             assert sum(unit.tree.n_tokens for unit in batch.units) == batch.n_tokens <= self.limit
-            self.n_joined += sum(len(shares) - 1 for shares in batch.shares)
+            self.n_joined += sum(len(shares) - 1 for shares in batch.parts)
             self.flights.append((batch, None if fails else self.device.run(batch)))
             if fails:
                 self.device.spoil(batch)

@@ -14,7 +14,8 @@ from fixtures.tiny_engine import tiny_engine
 from fixtures.waiting import GUARD_S
 
 from ramet.engine import Engine
-from ramet.engine.scheduler import Batch, Job
+from ramet.engine.batch import Batch
+from ramet.engine.job import Job
 from ramet.errors import Cancelled, EngineFault, RametError
 from ramet.generation import GenerationRequest, Piece
 from ramet.tree import Reads
@@ -26,8 +27,8 @@ from tests.engine.test_replies_exact import BLOCK, asked, loaded, prompts
 
 def by_itself(engine: Engine) -> None:
     """As if rounds ran beside the host. To be said before any work comes."""
-    engine._runner.launch = engine._runner._here  # type: ignore[method-assign]
-    engine._runner.depth = 2
+    engine.runner.launch = engine.runner._here  # type: ignore[method-assign]
+    engine.runner.depth = 2
 
 
 def deep(**settings: Any) -> Engine:
@@ -76,16 +77,16 @@ def test_what_was_known_before_a_round_failed_is_told_before_the_fault(depth: in
         if depth == 2:
             by_itself(engine)
         (prompt,) = prompts(engine, [BLOCK])
-        launch, seen, n_left = engine._runner.launch, [], [0]
+        launch, seen, n_left = engine.runner.launch, [], [0]
 
         def failing(batch: Batch) -> Any:
-            seen.extend(batch.replies.replies)
+            seen.extend(job.reply for job in batch.all_jobs)
             n_left[0] -= 1
             if n_left[0] < 0:
                 raise RuntimeError("no")
             return launch(batch)
 
-        engine._runner.launch = failing  # type: ignore[method-assign]
+        engine.runner.launch = failing  # type: ignore[method-assign]
         for n in range(2, 9):  # rounds, behind some of which more is known
             seen.clear()
             n_left[0] = n
@@ -108,15 +109,15 @@ def test_what_was_known_when_the_engine_is_closed_is_told_before_its_end() -> No
         await asyncio.to_thread(engine.close)
         return await task
 
-    launch, seen = engine._runner.launch, []
+    launch, seen = engine.runner.launch, []
 
     def noticed(batch: Batch) -> Any:
-        seen.extend(batch.replies.replies)
+        seen.extend(job.reply for job in batch.all_jobs)
         if len(seen) == 9:
             begun.set()
         return launch(batch)
 
-    engine._runner.launch = noticed  # type: ignore[method-assign]
+    engine.runner.launch = noticed  # type: ignore[method-assign]
     pieces, error = asyncio.run(told())
     assert isinstance(error, Cancelled)
     assert ids(pieces) == seen[0].tokens != []
@@ -124,7 +125,7 @@ def test_what_was_known_when_the_engine_is_closed_is_told_before_its_end() -> No
 
 def test_replies_that_end_and_wait_and_give_up_pages_tell_all() -> None:
     with deep(cache_bytes=2**16, chunk_size="4") as engine:
-        n = int(engine.stats()["pages"]) * engine._cache.pages.page_size // 4
+        n = int(engine.stats()["pages"]) * engine.cache.pages.page_size // 4
         requests = [asked(p, max_tokens=n, ignore_eos=True) for p in prompts(engine, [9] * 6)]
 
         async def every() -> list[tuple[list[Piece], RametError | None]]:
@@ -154,9 +155,9 @@ def test_callers_that_raise_leave_nobody_without_an_answer() -> None:
             if ended.is_set():
                 raise RuntimeError("no")
 
-        replies = [engine.writer._start(GenerationRequest((1,), 10**4, ignore_eos=True), beside)[0]]
+        replies = [engine.writer.start(GenerationRequest((1,), 10**4, ignore_eos=True), beside)[0]]
         assert begun.wait(GUARD_S)
-        replies.append(engine.writer._start(GenerationRequest((2,), 5, ignore_eos=True), last)[0])
+        replies.append(engine.writer.start(GenerationRequest((2,), 5, ignore_eos=True), last)[0])
         for reply in replies:
             assert isinstance(reply.exception(), EngineFault)
 
@@ -172,15 +173,15 @@ def test_who_goes_while_others_come_is_not_overlooked() -> None:
     with make() as engine:
         free = hold(engine)
         first = engine.submit(tree(seed=1))
-        while not engine._scheduler.aloft:
+        while not engine._loop.scheduler.jobs.in_flight:
             pass
-        launch, launched = engine._runner.launch, []
+        launch, launched = engine.runner.launch, []
 
         def noted(batch: Batch) -> Any:
             launched.extend(job.future for job in batch.jobs)
             return launch(batch)
 
-        engine._runner.launch = noted  # type: ignore[method-assign]
+        engine.runner.launch = noted  # type: ignore[method-assign]
         goes = engine.submit(tree(seed=2))
         other = Job(tree(seed=3), Other())
         engine._inbox.put(other)
@@ -197,7 +198,7 @@ def test_a_launch_that_fails_waits_for_what_it_sent(monkeypatch: pytest.MonkeyPa
     waited = []
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
     with make() as engine:
-        runner = engine._runner
+        runner = engine.runner
         runner.depth = 2
 
         def failing(*_: object) -> None:

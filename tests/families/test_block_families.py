@@ -277,7 +277,7 @@ def request(state: str = STATE, **extras: Any) -> DecisionRequest:
 
 def alone(engine: Engine, model: BlockModel, state: str, words: str, labels: list[str]) -> list[float]:
     """The labels' shares at the first mask behind a whole prompt, whose last block is filled with masks."""
-    frame, tokenizer, masking = engine.decider._frame, engine.decider._tokenizer, engine.masking
+    frame, tokenizer, masking = engine.decider._frame, engine.decider._tokenizer, engine.blocks
     assert masking is not None
     ids = frame.prompt(tokenizer, f"{state}\n\n{prompt.QUESTION} {words}")
     n = len(ids)
@@ -324,9 +324,9 @@ def test_decisions(name: str, max_round_tokens: int) -> None:
 def test_masks_go_on_to_the_end_of_the_block() -> None:
     directory, _ = block_models.saved("sdar", suffix="-b16")
     with tiny_engine(source=directory) as engine:
-        assert engine.masking is not None
+        assert engine.blocks is not None
         tree = engine.decider.plan(request()).tree
-        masks = tree.tokens == engine.masking.mask
+        masks = tree.tokens == engine.blocks.mask
         for segment, row in zip(tree.read_segments, tree.read_rows, strict=True):
             first, n = int(tree.starts[segment]), int(tree.lengths[segment])
             assert masks[first : first + n].tolist() == [at >= row for at in range(n)]
@@ -337,10 +337,10 @@ def test_masks_go_on_to_the_end_of_the_block() -> None:
 def test_a_callers_mask_stays_text() -> None:
     directory, _ = block_models.saved("sdar")
     with tiny_engine(source=directory) as engine:
-        assert engine.masking is not None
+        assert engine.blocks is not None
         tree = engine.decider.plan(request(f"{STATE}{block_models.MASK}")).tree
         assert all(
-            (tree.tokens[int(tree.starts[s]) :][: int(tree.read_rows[i])] != engine.masking.mask).all()
+            (tree.tokens[int(tree.starts[s]) :][: int(tree.read_rows[i])] != engine.blocks.mask).all()
             for i, s in enumerate(tree.read_segments)
         )
 

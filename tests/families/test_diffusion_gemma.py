@@ -19,9 +19,11 @@ from safetensors.torch import load_file, save_file
 from transformers import DiffusionGemmaConfig, DiffusionGemmaForBlockDiffusion
 
 from ramet.cache.pages import Pages
+from ramet.engine.batch import Batch
+from ramet.engine.job import Job
 from ramet.engine.load import load_model, open_known
 from ramet.engine.runner import Runner
-from ramet.engine.scheduler import Batch, Job, Scheduler
+from ramet.engine.scheduler import Scheduler
 from ramet.engine.settings import EngineSettings
 from ramet.errors import CheckpointError
 from ramet.families import FAMILIES

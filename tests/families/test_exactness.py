@@ -12,8 +12,9 @@ from oracles import decoders
 from oracles.trees import evaluate
 
 from ramet.cache.pages import Pages
+from ramet.engine.job import Job
 from ramet.engine.runner import Runner
-from ramet.engine.scheduler import Job, Scheduler
+from ramet.engine.scheduler import Scheduler
 from ramet.families import FAMILIES
 from ramet.tree import Read, Reads, Segment, Tree
 

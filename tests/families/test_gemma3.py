@@ -19,8 +19,9 @@ from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
 
 from ramet.cache.pages import Pages
 from ramet.config import config_of, make_config, raw_config, rope_frequencies
+from ramet.engine.job import Job
 from ramet.engine.runner import Runner
-from ramet.engine.scheduler import Job, Scheduler
+from ramet.engine.scheduler import Scheduler
 from ramet.errors import CheckpointError
 from ramet.families.gemma3 import gemma3_shape
 from ramet.layers.shape import AttentionShape

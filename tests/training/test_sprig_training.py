@@ -248,7 +248,7 @@ def test_a_checkpoint_loads(tokenizer: Tokenizer, tmp_path: Path) -> None:
     torch.manual_seed(2)
     save(tmp_path, Model(SHAPE), tokenizer)
     with Engine.load(tmp_path, device="cpu", cache_bytes=1 << 24) as engine:
-        masking = engine.masking
+        masking = engine.blocks
         assert masking is not None
         assert (masking.size, masking.mask) == (BLOCK, id_of(tokenizer, MASK))
         assert masking.stop_ids == {id_of(tokenizer, STOP), id_of(tokenizer, END)}
