@@ -69,6 +69,7 @@ _ALIASES = {  # what annotations call by a name; None: a choice of words, which 
     "IntArray, FloatArray, BoolArray": "NumPy arrays of int32, float32 and bool",
     "Method": request.Method,
     "Confidence": request.Confidence,
+    "OnPiece": "a function of a `Piece` that returns nothing",
     "Mode": running.Mode,
     "Strategy": unmask_policy.Strategy,
     "Kind": generation.Kind,

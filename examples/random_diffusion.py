@@ -15,11 +15,12 @@ from importlib.resources import files
 from pathlib import Path
 
 import torch
+from ramet.bench.random_weights import RandomWeights
+from ramet.bench.true_shapes import TEXTS
+from ramet.config import config_of
 from safetensors.torch import save_file
 from tokenizers import processors
 
-from ramet.bench.random_weights import RandomWeights
-from ramet.bench.true_shapes import TEXTS, config_of
 from ramet.families import FAMILIES
 from ramet.text.tokenizer_spm import spm_tokenizer
 from ramet.weights.gguf_file import GgufFile

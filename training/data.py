@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from ramet.bench.tasks.all import TASKS
-from ramet.bench.tasks.example import Example, Make, examples
 from ramet.tree import IntArray
 from training import drills
+from training.tasks.all import TASKS
+from training.tasks.example import Example, Make, examples
 from training.vocabulary import END, MASK, START, STOP, SYSTEMS, id_of
 
 BLOCK = 32
@@ -51,12 +51,12 @@ _BEHIND = 9  # the stage of masks that a chunk does not reach
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A conversation's ids, padded to whole blocks; its last reply begins at n_prompt and ends before n_told. task: its
+    """A conversation's ids, padded to whole blocks; its last reply begins at n_prompt and ends before n_said. task: its
     number in TASK_NAMES."""
 
     tokens: IntArray
     n_prompt: int
-    n_told: int
+    n_said: int
     task: int = 0
 
     @property
@@ -66,7 +66,7 @@ class Document:
     @property
     def is_short(self) -> bool:
         """Whether its reply is no longer than a fourth of a block."""
-        return self.n_told - self.n_prompt <= BLOCK // 4
+        return self.n_said - self.n_prompt <= BLOCK // 4
 
     @property
     def first(self) -> int:
@@ -141,15 +141,15 @@ class Source:
         return next(self._tasks[name])
 
     def _document(self, prompt: Sequence[int], reply: Sequence[int], task: int) -> Document:
-        told = [*prompt, *reply, self._stop]
-        return Document(np.array(told + [self._end] * (-len(told) % BLOCK), np.int32), len(prompt), len(told), task)
+        ids = [*prompt, *reply, self._stop]
+        return Document(np.array(ids + [self._end] * (-len(ids) % BLOCK), np.int32), len(prompt), len(ids), task)
 
 
 def rendered(content: str, turns: Sequence[tuple[str, str]] = (), system: str = "") -> str:
     """A conversation up to where the reply begins, as the chat template writes it."""
     messages = [("system", system)] if system else []
-    for asked, told in turns:
-        messages += [("user", asked), ("assistant", told)]
+    for prompt, reply in turns:
+        messages += [("user", prompt), ("assistant", reply)]
     messages.append(("user", content))
     return "".join(f"{START}{role}\n{text}{STOP}\n" for role, text in messages) + f"{START}assistant\n"
 
@@ -186,7 +186,7 @@ class Packer:
             n_copies = _copies(document, size, left)
             at = np.concatenate([np.arange(n), *[np.arange(first, n)] * n_copies])
             copies = np.repeat(np.arange(n_copies + 1), [n, *[n - first] * n_copies])
-            same = (number, document.n_prompt, document.n_told, size, document.task)
+            same = (number, document.n_prompt, document.n_said, size, document.task)
             whose, *rest = (np.full(len(at), value) for value in same)
             parts.append((document.tokens[at], at, whose, copies, *rest))
             left -= len(at)
@@ -264,8 +264,8 @@ class Noise:
 
 def _weights(positions: Any, prompts: Any, ends: Any) -> Any:
     """What each row weighs where it learns: those of a reply of less than a block together as much as a block."""
-    told = (positions >= prompts) & (positions < ends)
-    return np.where(told, np.maximum(1, BLOCK / np.maximum(ends - prompts, 1)), 1).astype(np.float32)
+    inside = (positions >= prompts) & (positions < ends)
+    return np.where(inside, np.maximum(1, BLOCK / np.maximum(ends - prompts, 1)), 1).astype(np.float32)
 
 
 def _chosen(weights: Any, most: int) -> tuple[Any, Any]:

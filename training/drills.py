@@ -9,13 +9,13 @@ from __future__ import annotations
 import random
 from string import ascii_uppercase
 
-from ramet.bench.tasks.example import Example
-from ramet.bench.tasks.tickets import THINGS, TOPICS, draw, some_topics
-from ramet.bench.tasks.tickets import names as labels
-from ramet.bench.tasks.words import ADJECTIVES, CITIES, COLOURS, DAYS, FIRST_NAMES, JOBS, MONTHS, PLACES
 from ramet.decide import prompt
 from ramet.question import Choice
 from ramet.values import Text
+from training.tasks.example import Example
+from training.tasks.tickets import THINGS, TOPICS, draw, some_topics
+from training.tasks.tickets import names as labels
+from training.tasks.words import ADJECTIVES, CITIES, COLOURS, DAYS, FIRST_NAMES, JOBS, MONTHS, PLACES
 
 _TOPICS = tuple(name for topic in TOPICS for name in (topic.name, *topic.others))
 _TOLD = tuple(told for topic in TOPICS for told in topic.told)

@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from training.clock import Clock
 from training.data import BLOCK, TASK_NAMES, Feed, Packs
+from training.held_out import write as write_held_out
 from training.model import Model, Shape, seen
 from training.muon import Muon
 from training.score import decided, held_out, score
@@ -44,10 +45,11 @@ def chances(done: float) -> list[float]:
 
 
 class Trainer:
-    def __init__(self, asked: argparse.Namespace, model: Model, clock: Clock) -> None:
+    def __init__(self, args: argparse.Namespace, model: Model, clock: Clock) -> None:
         self.model, self.clock, self.curve = model, clock, list[dict[str, Any]]()
         self.n_steps, self.n_tokens, self.n_learnt = 0, 0, 0
-        self._asked, self._device, self._rng = asked, torch.device(asked.device), random.Random(asked.seed)  # noqa: S311
+        self._args, self._device = args, torch.device(args.device)
+        self._rng = random.Random(args.seed)  # noqa: S311
         matrices = [weight for weight in model.layers.parameters() if weight.ndim == 2]
         taken = set(map(id, matrices))
         rest = [weight for weight in model.parameters() if id(weight) not in taken]
@@ -93,39 +95,39 @@ class Trainer:
         return loss.detach()
 
     def _set_rates(self) -> None:
-        begin = self._asked.decay_from
+        begin = self._args.decay_from
         rate = min((self.n_steps + 1) / _WARM_UP, 1.0) * min(1.0, max(1 - self.clock.done, 0.0) / (1 - begin))
-        self._muon.rate = self._asked.muon * rate
+        self._muon.rate = self._args.muon * rate
         for group in self._adam.param_groups:
-            group["lr"] = self._asked.adam * rate
+            group["lr"] = self._args.adam * rate
 
     def run(self, feed: Feed, check: Callable[[], None]) -> None:
         """Until the time is up."""
-        told, checked, waited = self.clock.seconds, self.clock.seconds, 0.0
+        said, checked, waited = self.clock.seconds, self.clock.seconds, 0.0
         recent: list[list[torch.Tensor]] = [[], [], []]
         while self.clock.done < 1:
             (kind,) = self._rng.choices(range(3), chances(self.clock.done))
-            asked = self.clock.seconds
+            began = self.clock.seconds
             packs = feed.next(kind)
-            waited += self.clock.seconds - asked
+            waited += self.clock.seconds - began
             recent[kind].append(self.step(packs))
-            if self.clock.seconds - told > _LOG_EVERY:
-                self._tell(recent, self.clock.seconds - told, waited)
-                told, waited, recent = self.clock.seconds, 0.0, [[], [], []]
-            if self.clock.seconds - checked > self._asked.check_every and 0.5 < self.clock.done < 0.9:
+            if self.clock.seconds - said > _LOG_EVERY:
+                self._say(recent, self.clock.seconds - said, waited)
+                said, waited, recent = self.clock.seconds, 0.0, [[], [], []]
+            if self.clock.seconds - checked > self._args.check_every and 0.5 < self.clock.done < 0.9:
                 check()
-                told = checked = self.clock.seconds
+                said = checked = self.clock.seconds
 
-    def _tell(self, recent: Sequence[Sequence[torch.Tensor]], seconds: float, waited: float) -> None:
+    def _say(self, recent: Sequence[Sequence[torch.Tensor]], seconds: float, waited: float) -> None:
         losses = [round(torch.stack([*each]).mean().item(), 4) if each else None for each in recent]
         n, at = sum(map(len, recent)), round(self.clock.seconds, 1)
         tasks = self._tally.taken()
         rate = round(self._muon.rate, 6)
         self.curve.append({"seconds": at, "step": self.n_steps, "losses": losses, "tasks": tasks, "rate": rate})
-        told = " ".join(f"{loss:6.4f}" if loss is not None else "   -  " for loss in losses)
-        per_second = n * self._asked.rows * self._asked.tokens / seconds
+        shown = " ".join(f"{loss:6.4f}" if loss is not None else "   -  " for loss in losses)
+        per_second = n * self._args.rows * self._args.tokens / seconds
         self.clock.say(
-            f"step {self.n_steps} losses by kind {told} rate {self._muon.rate:.4f} "
+            f"step {self.n_steps} losses by kind {shown} rate {self._muon.rate:.4f} "
             f"{n / seconds:.1f} steps/s {per_second:.3g} tokens/s, waited {waited / seconds:.0%}; "
             + " ".join(f"{name} {loss:.4f}" for name, loss in tasks.items())
         )
@@ -196,33 +198,38 @@ def save(out: Path, model: Model, tokenizer: Tokenizer) -> None:
     }  # fmt: skip
     _write(out / "generation_config.json", generation)
     _write(out / "tokenizer_config.json", settings)
+    write_held_out(out)
     shutil.copy(Path(__file__).with_name("template.jinja"), out / "chat_template.jinja")
 
 
-def run(asked: argparse.Namespace, path: Path, feed: Feed, clock: Clock) -> None:
+def run(args: argparse.Namespace, path: Path, feed: Feed, clock: Clock) -> None:
     """Train, save and score."""
     clock.say("torch is here")
-    torch.manual_seed(asked.seed)
+    torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("high")
     tokenizer = Tokenizer.from_file(str(path))
     n_ids = -(-tokenizer.get_vocab_size() // 64) * 64
     shape = Shape(
-        n_ids, hidden_size=asked.hidden, intermediate_size=asked.inner, num_hidden_layers=asked.layers,
-        num_attention_heads=asked.heads, num_key_value_heads=max(1, asked.heads // 3),
+        n_ids, hidden_size=args.hidden, intermediate_size=args.inner, num_hidden_layers=args.layers,
+        num_attention_heads=args.heads, num_key_value_heads=max(1, args.heads // 3),
     )  # fmt: skip
     model = Model(shape)
     scored = Model(shape)  # as it is saved: of weights in bfloat16, not compiled
     scored.load_state_dict(model.state_dict())
-    model.to(asked.device)
-    scored.to(asked.device)
+    model.to(args.device)
+    scored.to(args.device)
     n_weights = sum(weight.numel() for weight in model.parameters())
-    clock.say(f"model: {n_weights:,} parameters on {_hardware(asked.device)}")
-    trainer, few, checks = Trainer(asked, model, clock), held_out(32, asked.tasks.split(",")), list[dict[str, Any]]()
+    clock.say(f"model: {n_weights:,} parameters on {_hardware(args.device)}")
+    trainer, few, checks = (
+        Trainer(args, model, clock),
+        held_out(32, args.tasks.split(",")),
+        list[dict[str, Any]](),
+    )
     first = feed.next(0)
     clock.say("first batch is there")
 
     def check() -> None:
-        save(asked.out, model, tokenizer)
+        save(args.out, model, tokenizer)
         scored.load_state_dict(_rounded(model))
         found = score(scored, tokenizer, few)
         checks.append({"seconds": clock.seconds, **{name: each["exact_match"] for name, each in found.items()}})
@@ -235,24 +242,24 @@ def run(asked: argparse.Namespace, path: Path, feed: Feed, clock: Clock) -> None
         clock.begin()
         trainer.run(feed, check)
     log = {
-        "arguments": {name: str(value) if isinstance(value, Path) else value for name, value in vars(asked).items()},
-        "hardware": _hardware(asked.device), "torch": torch.__version__, "python": platform.python_version(),
+        "arguments": {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()},
+        "hardware": _hardware(args.device), "torch": torch.__version__, "python": platform.python_version(),
         "parameters": n_weights, "seconds": round(clock.seconds, 1),
         "steps": trainer.n_steps, "tokens": trainer.n_tokens, "learnt_masks": trainer.n_learnt,
         "scoring": "held-out prompts, greedy, whole block each step, threshold 0.9, weights in bfloat16",
         "checks": checks, "curve": trainer.curve,
     }  # fmt: skip
-    save(asked.out, model, tokenizer)
-    _write(asked.out / "log.json", log)
+    save(args.out, model, tokenizer)
+    _write(args.out / "log.json", log)
     scored.load_state_dict(_rounded(model))
     clock.say("saved; scoring")
-    found = score(scored, tokenizer, held_out(asked.held_out, asked.tasks.split(",")))
+    found = score(scored, tokenizer, held_out(args.held_out, args.tasks.split(",")))
     clock.say(_line(found))
-    _write(asked.out / "log.json", {"scores": found, **log})
+    _write(args.out / "log.json", {"scores": found, **log})
     if "decisions" in found:
-        kinds = decided(scored, tokenizer, held_out(4 * asked.held_out, ["decisions"])["decisions"])
+        kinds = decided(scored, tokenizer, held_out(4 * args.held_out, ["decisions"])["decisions"])
         clock.say(_kinds(kinds))
-        _write(asked.out / "log.json", {"scores": found, "decided": kinds, **log})
+        _write(args.out / "log.json", {"scores": found, "decided": kinds, **log})
     for name, each in found.items():
         for wrong in each["wrong"]:
             clock.say(f"{name}: {wrong}")

@@ -9,12 +9,12 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from ramet.bench.tasks.all import TASKS
-from ramet.bench.tasks.example import Example, examples
 from ramet.question import Choice, Score
 from training.data import rendered
 from training.decode import Ids, Reply, at_first_mask, decode
 from training.model import Model
+from training.tasks.all import TASKS
+from training.tasks.example import Example, examples
 from training.vocabulary import END, MASK, STOP, id_of
 
 HELD_OUT_SEED = 20_260

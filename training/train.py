@@ -18,10 +18,10 @@ from training.vocabulary import train_tokenizer
 KINDS = (((1,), EARLY), ((2, 4, 8, 16), EARLY), ((BLOCK,), SHARES))  # sizes of blocks, one kind after the other
 
 
-def _tasks(told: str) -> str:
-    if unknown := set(told.split(",")) - set(TASK_NAMES):
+def _tasks(names: str) -> str:
+    if unknown := set(names.split(",")) - set(TASK_NAMES):
         raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: no task; there are {', '.join(TASK_NAMES)}")
-    return told
+    return names
 
 
 def options() -> argparse.Namespace:
@@ -53,22 +53,22 @@ def options() -> argparse.Namespace:
 
 
 def main() -> None:
-    asked = options()
-    clock = Clock(60 * asked.minutes)
-    asked.out.mkdir(parents=True, exist_ok=True)
-    path = asked.tokenizer
+    args = options()
+    clock = Clock(60 * args.minutes)
+    args.out.mkdir(parents=True, exist_ok=True)
+    path = args.tokenizer
     if path is None:
-        path = asked.out / "tokenizer.json"
-        train_tokenizer(asked.vocabulary, n_examples=asked.examples).save(str(path), pretty=False)
+        path = args.out / "tokenizer.json"
+        train_tokenizer(args.vocabulary, n_examples=args.examples).save(str(path), pretty=False)
     kinds = [
-        Sizes(asked.rows, asked.tokens, asked.learn, blocks, {name: shares[name] for name in asked.tasks.split(",")})
+        Sizes(args.rows, args.tokens, args.learn, blocks, {name: shares[name] for name in args.tasks.split(",")})
         for blocks, shares in KINDS
     ]
-    feed = Feed(str(path), kinds, asked.seed, asked.workers)
+    feed = Feed(str(path), kinds, args.seed, args.workers)
     # Only now, with the feed's processes forked: they need no torch, and may not share what it holds.
     from training.run import run
 
-    run(asked, path, feed, clock)
+    run(args, path, feed, clock)
     feed.close()
 
 

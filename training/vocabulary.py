@@ -7,9 +7,9 @@ from itertools import islice
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from ramet.bench.tasks.all import TASKS
-from ramet.bench.tasks.example import examples
 from training import drills
+from training.tasks.all import TASKS
+from training.tasks.example import examples
 from training.words import COMMON
 
 END, START, STOP, MASK = CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|MASK|>")

@@ -13,7 +13,7 @@ REMEDY = 'a line looks like {"id": "row-1", "gold": {"topic": "billing", "angry"
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class GoldLabels:
     """The labels of one row, at a line of the file, by question."""
 
     line: int
@@ -22,10 +22,10 @@ class Labels:
 
 @dataclass(slots=True)
 class Gold:
-    """Labels by what their rows are known by. `n_used` counts those that a decision asked for."""
+    """Labels by what their rows are known by. `n_used` counts those that a decision has."""
 
     path: Path
-    rows: dict[str, Labels] = field(default_factory=dict)
+    rows: dict[str, GoldLabels] = field(default_factory=dict)
     n_used: int = 0
 
     @property
@@ -58,5 +58,5 @@ def read_gold(path: Path, advance: Advance, *, by_line: bool = False) -> Gold:
         key = identity.key(by_line=by_line)
         check_new(path, number, identity, gold.rows[key].line if key in gold.rows else None)
         # null says that nobody knows: no label
-        gold.rows[key] = Labels(number, {name: label for name, label in labels.items() if label is not None})
+        gold.rows[key] = GoldLabels(number, {name: label for name, label in labels.items() if label is not None})
     return gold

@@ -11,7 +11,7 @@ from typing import Any
 from ramet.errors import InvalidRequest
 from ramet.values import as_json
 
-Advance = Callable[[int], None]  # is told how many bytes were read
+Advance = Callable[[int], None]  # gets how many bytes were read
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from ramet.agree import intervals
 from ramet.agree.intervals import FloatArray, Interval
-from ramet.agree.pairs import Decision
+from ramet.agree.pairs import DecisionPair
 
 QUANTILE = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Proportion:
     """`count` of `of`, which is at least 1."""
 
     count: int
@@ -50,8 +50,8 @@ class Estimate:
 class Accuracy:
     """How often each side is right, of the labelled decisions, and whether the difference is more than chance."""
 
-    a: Share
-    b: Share
+    a: Proportion
+    b: Proportion
     difference: Estimate  # of b less that of a
     only_a_right: int
     only_b_right: int
@@ -73,11 +73,11 @@ class Measures:
     """Of one group. `flips` counts decisions in which an option crosses the threshold."""
 
     n_rows: int
-    agreement: Share
+    agreement: Proportion
     mean_variation: Estimate
     p99_change: Estimate
     largest_change: float
-    flips: Share
+    flips: Proportion
     accuracy: Accuracy | None
 
     def as_json(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class Columns:
     right_b: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, decisions: Sequence[Decision], threshold: float) -> Columns:
+    def of(cls, decisions: Sequence[DecisionPair], threshold: float) -> Columns:
         """Rows are numbered in the order in which they come."""
         numbers: dict[int, int] = {}
         changes = [d.changes for d in decisions]
@@ -130,11 +130,11 @@ class Columns:
         value, interval = intervals.quantile(self.largest, QUANTILE, ceiling=1.0)
         return Measures(
             n_rows=n_rows,
-            agreement=Share(n - int(self.changed.sum()), n),
+            agreement=Proportion(n - int(self.changed.sum()), n),
             mean_variation=Estimate(float(self.variation.mean()), variation),
             p99_change=Estimate(value, interval),
             largest_change=float(self.largest.max()),
-            flips=Share(int(self.flipped.sum()), n),
+            flips=Proportion(int(self.flipped.sum()), n),
             accuracy=self._accuracy(difference) if self.labelled.any() else None,
         )
 
@@ -147,8 +147,8 @@ class Columns:
     def _accuracy(self, interval: Interval | None) -> Accuracy:
         n, right_a, right_b = int(self.labelled.sum()), int(self.right_a.sum()), int(self.right_b.sum())
         return Accuracy(
-            a=Share(right_a, n),
-            b=Share(right_b, n),
+            a=Proportion(right_a, n),
+            b=Proportion(right_b, n),
             difference=Estimate((right_b - right_a) / n, interval),
             only_a_right=int((self.right_a & ~self.right_b).sum()),
             only_b_right=int((self.right_b & ~self.right_a).sum()),

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from ramet.agree.answer import Answer
 from ramet.agree.gold import Gold
 from ramet.agree.lines import Identity
-from ramet.agree.run import Row, Run
+from ramet.agree.run import AnsweredRow, AnswersFile
 from ramet.errors import InvalidRequest
 
 SAME_ROWS = "compare two runs of the same rows"
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class DecisionPair:
     """One question of one row, answered twice. `b` has its options in the order of `a`; `gold` is the right one."""
 
     row: Identity
@@ -61,7 +61,7 @@ class Failed:
 class Pairs:
     """The decisions in the order of the first file, and every row that they leave out."""
 
-    decisions: list[Decision]
+    decisions: list[DecisionPair]
     failed: list[Failed]
     only_a: list[Identity]
     only_b: list[Identity]
@@ -73,7 +73,7 @@ class Pairs:
         return len(self.only_a) + len(self.only_b) + sum((f.a is None) != (f.b is None) for f in self.failed)
 
 
-def pair(a: Run, b: Run, gold: Gold | None = None, *, by_line: bool = False) -> Pairs:
+def pair(a: AnswersFile, b: AnswersFile, gold: Gold | None = None, *, by_line: bool = False) -> Pairs:
     """Match rows and questions. Raises InvalidRequest where there is nothing to compare or questions differ."""
     common = [key for key in a.rows if key in b.rows]
     if not common:
@@ -100,9 +100,9 @@ def pair(a: Run, b: Run, gold: Gold | None = None, *, by_line: bool = False) -> 
     return pairs
 
 
-def _add(pairs: Pairs, a: Run, b: Run, key: str, gold: Gold | None, by_line: bool) -> None:
+def _add(pairs: Pairs, a: AnswersFile, b: AnswersFile, key: str, gold: Gold | None, by_line: bool) -> None:
     row, other = a.rows[key], b.rows[key]
-    if row.asked and other.asked and row.asked != other.asked:
+    if row.line_hash and other.line_hash and row.line_hash != other.line_hash:
         if row.identity.id is None and not by_line:
             raise InvalidRequest(
                 f"{_places(a, row, b, other)} answer different lines of input, and have no id that says they belong "
@@ -117,7 +117,9 @@ def _add(pairs: Pairs, a: Run, b: Run, key: str, gold: Gold | None, by_line: boo
     pairs.decisions.extend(_decisions(a, row, b, other, key, gold))
 
 
-def _decisions(a: Run, row: Row, b: Run, other: Row, key: str, gold: Gold | None) -> Iterator[Decision]:
+def _decisions(
+    a: AnswersFile, row: AnsweredRow, b: AnswersFile, other: AnsweredRow, key: str, gold: Gold | None
+) -> Iterator[DecisionPair]:
     for name, answer in row.answers.items():
         theirs = other.answers[name]
         if answer.kind != theirs.kind or (
@@ -125,29 +127,29 @@ def _decisions(a: Run, row: Row, b: Run, other: Row, key: str, gold: Gold | None
         ):
             raise InvalidRequest(
                 f"{_places(a, row, b, other)} answer question {name!r} with different options: "
-                f"{_told(answer)} and {_told(theirs)}; {SAME_ROWS}"
+                f"{_described(answer)} and {_described(theirs)}; {SAME_ROWS}"
             )
         best_b = answer.options.index(theirs.options[theirs.best])
         right = None if gold is None else gold.option(key, name, answer)
-        yield Decision(row.identity, name, answer, theirs.in_order_of(answer), best_b, right)
+        yield DecisionPair(row.identity, name, answer, theirs.in_order_of(answer), best_b, right)
 
 
-def _places(a: Run, row: Row, b: Run, other: Row) -> str:
+def _places(a: AnswersFile, row: AnsweredRow, b: AnswersFile, other: AnsweredRow) -> str:
     return f"{a.path}, line {row.line} and {b.path}, line {other.line}"
 
 
-def _names(row: Row, other: Row) -> str:
+def _names(row: AnsweredRow, other: AnsweredRow) -> str:
     first, second = ([n for n in x.answers if n not in y.answers] for x, y in ((row, other), (other, row)))
-    told = [f"{', '.join(map(repr, names))} only the {where}" for names, where in ((first, "first"), (second, "second"))
+    only = [f"{', '.join(map(repr, names))} only the {where}" for names, where in ((first, "first"), (second, "second"))
             if names]  # fmt: skip
-    return f"{'; '.join(told)}. Questions are matched by name; {SAME_ROWS}"
+    return f"{'; '.join(only)}. Questions are matched by name; {SAME_ROWS}"
 
 
-def _told(answer: Answer) -> str:
+def _described(answer: Answer) -> str:
     return f"a {answer.kind} of {', '.join(map(repr, answer.options))}"
 
 
-def _nothing_common(a: Run, b: Run) -> InvalidRequest:
+def _nothing_common(a: AnswersFile, b: AnswersFile) -> InvalidRequest:
     for run in (a, b):
         if not run.rows:
             return InvalidRequest(f"{run.path} has no rows; give the output of `ramet run`")

@@ -15,15 +15,15 @@ from matplotlib.ticker import PercentFormatter
 
 from ramet.agree.intervals import LEVEL, FloatArray, Interval
 from ramet.agree.measures import QUANTILE, Accuracy, Measures
-from ramet.agree.pairs import Decision
+from ramet.agree.pairs import DecisionPair
 from ramet.agree.report import Report
-from ramet.bench.picture import FAINT, INK, MAX_VECTORS, STYLE
+from ramet.bench.core.plot import FAINT, INK, MAX_VECTORS, STYLE
 from ramet.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = {"noul": "#0072B2", "choice": "#E69F00", "score": "#009E73"}  # told apart by colour-blind people too
+COLOURS = {"noul": "#0072B2", "choice": "#E69F00", "score": "#009E73"}  # colour-blind people see the difference too
 SIDES = {"a": "#8C96A3", "b": "#0072B2"}
 FLIPPED = "#D55E00"
 N_QUESTIONS = 10
@@ -143,13 +143,13 @@ def _headline(report: Report) -> str:
     return f"{share.share:.2%} of {share.of} decisions agree\na: {_short(a, 60)}    b: {_short(b, 60)}"
 
 
-def _points(decisions: Iterator[Decision]) -> FloatArray:
+def _points(decisions: Iterator[DecisionPair]) -> FloatArray:
     """[n, 2]: an option's probability in a and in b; of a noul that of yes."""
     found = [(d.a.probabilities[i], d.b.probabilities[i]) for d in decisions for i in d.a.thresholded]
     return np.array(found).reshape(-1, 2)
 
 
-def _largest(decisions: Sequence[Decision]) -> FloatArray:
+def _largest(decisions: Sequence[DecisionPair]) -> FloatArray:
     return np.array([max(d.changes) for d in decisions])
 
 

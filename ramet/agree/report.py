@@ -14,8 +14,8 @@ from ramet.agree import intervals
 from ramet.agree.answer import KINDS
 from ramet.agree.gold import Gold
 from ramet.agree.measures import Columns, Measures
-from ramet.agree.pairs import Decision, Failed, Pairs
-from ramet.agree.run import Run
+from ramet.agree.pairs import DecisionPair, Failed, Pairs
+from ramet.agree.run import AnswersFile
 from ramet.files import replacing
 
 
@@ -23,8 +23,8 @@ from ramet.files import replacing
 class Report:
     """The two runs, their pairs, and the measures of all decisions, of each question type and of each question."""
 
-    a: Run
-    b: Run
+    a: AnswersFile
+    b: AnswersFile
     gold: Gold | None
     threshold: float
     pairs: Pairs
@@ -34,9 +34,15 @@ class Report:
 
     @classmethod
     def of(
-        cls, a: Run, b: Run, gold: Gold | None, pairs: Pairs, threshold: float, step: Callable[[str], None]
+        cls,
+        a: AnswersFile,
+        b: AnswersFile,
+        gold: Gold | None,
+        pairs: Pairs,
+        threshold: float,
+        step: Callable[[str], None],
     ) -> Report:
-        """Measure the pairs; `step` is told which group comes next."""
+        """Measure the pairs; `step` gets the name of the group that comes next."""
         columns = Columns.of(pairs.decisions, threshold)
 
         def grouped(names: Iterable[str]) -> dict[str, Measures]:
@@ -56,7 +62,7 @@ class Report:
         return cls(a, b, gold, threshold, pairs, everything, by_type, grouped(d.question for d in pairs.decisions))
 
     @property
-    def changed(self) -> list[Decision]:
+    def changed(self) -> list[DecisionPair]:
         """The decisions with another likeliest option, the largest change first."""
         return sorted((d for d in self.pairs.decisions if d.changed), key=lambda d: -max(d.changes))
 
@@ -87,7 +93,7 @@ class Report:
         }
 
 
-def _run_json(run: Run) -> dict[str, Any]:
+def _run_json(run: AnswersFile) -> dict[str, Any]:
     return {
         "path": str(run.path), "models": run.models, "fingerprints": run.fingerprints, "rows": len(run.rows),
         "failed": run.n_failed,
@@ -102,7 +108,7 @@ def _failed_json(failed: Failed) -> dict[str, Any]:
     return {**failed.row.as_json(), "a": failed.a, "b": failed.b}
 
 
-def _decision_json(decision: Decision, threshold: float) -> dict[str, Any]:
+def _decision_json(decision: DecisionPair, threshold: float) -> dict[str, Any]:
     a, b, changes = decision.a, decision.b, decision.changes
     return {
         **decision.row.as_json(), "question": decision.question, "type": a.kind, "options": a.options,

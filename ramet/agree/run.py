@@ -14,25 +14,25 @@ REMEDY = "`ramet run` writes such files, and started again it finishes one that 
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A row's answers by question, or the error that it has instead. `asked` tells apart the lines it answers,
-    `fingerprint` the models that did."""
+class AnsweredRow:
+    """A row's answers by question, or the error that it has instead. `line_hash` stands for the line of input
+    that it answers, `fingerprint` for the models that did."""
 
     identity: Identity
     line: int
-    asked: str | None
+    line_hash: str | None
     fingerprint: str | None
     answers: dict[str, Answer]
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class AnswersFile:
     """The rows of a file by what they are known by, in its order, and the models that answered: their names, which may
     be those of several, and their fingerprints, where `ramet run` wrote them."""
 
     path: Path
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, AnsweredRow] = field(default_factory=dict)
     models: list[str] = field(default_factory=list)
     fingerprints: list[str] = field(default_factory=list)
 
@@ -41,9 +41,9 @@ class Run:
         return sum(row.error is not None for row in self.rows.values())
 
 
-def read_run(path: Path, advance: Advance, *, by_line: bool = False) -> Run:
+def read_run(path: Path, advance: Advance, *, by_line: bool = False) -> AnswersFile:
     """All of a file. Raises InvalidRequest naming the line where it is not a run's output, or a row comes twice."""
-    run = Run(path)
+    run = AnswersFile(path)
     for number, data in read_objects(path, advance, REMEDY):
         row = _row(path, number, data, len(run.rows))
         key = row.identity.key(by_line=by_line)
@@ -57,19 +57,19 @@ def read_run(path: Path, advance: Advance, *, by_line: bool = False) -> Run:
     return run
 
 
-def _row(path: Path, number: int, data: dict[str, Any], position: int) -> Row:
+def _row(path: Path, number: int, data: dict[str, Any], position: int) -> AnsweredRow:
     request = data.get("request")
-    asked, *made_with = request.split("-") if isinstance(request, str) else [None]
+    line_hash, *made_with = request.split("-") if isinstance(request, str) else [None]
     fingerprint = made_with[0] if len(made_with) == 2 else None
     index = data.get("index")  # which the answers of another program may lack
     identity = Identity(data.get("id"), index if type(index) is int else position)
     if data.get("error") is not None:
-        return Row(identity, number, asked, fingerprint, {}, _error_text(data["error"]))
+        return AnsweredRow(identity, number, line_hash, fingerprint, {}, _error_text(data["error"]))
     answers = data.get("answers")
     if not isinstance(answers, dict) or not answers:
         raise fault(path, number, f"has neither `answers` nor an `error`; {REMEDY}")
-    told = {name: _answer(path, number, name, a) for name, a in answers.items()}
-    return Row(identity, number, asked, fingerprint, told)
+    found = {name: _answer(path, number, name, a) for name, a in answers.items()}
+    return AnsweredRow(identity, number, line_hash, fingerprint, found)
 
 
 def _answer(path: Path, number: int, name: str, data: Any) -> Answer:

@@ -108,7 +108,7 @@ def _report(first: Path, second: Path, gold_path: Path | None, threshold: float,
 
 @contextmanager
 def _watch() -> Iterator[tuple[Callable[[Path], Advance], Callable[[str], None]]]:
-    """Two functions: one gives a file's bar, to be told of bytes read; one says what goes on then."""
+    """Two functions: one gives what moves a file's bar by the bytes read; one says what goes on then."""
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn

@@ -12,10 +12,10 @@ from rich.text import Text
 from ramet.agree.answer import Answer
 from ramet.agree.intervals import LEVEL
 from ramet.agree.lines import Identity
-from ramet.agree.measures import Estimate, Measures, Share
-from ramet.agree.pairs import Decision, Failed
+from ramet.agree.measures import Estimate, Measures, Proportion
+from ramet.agree.pairs import DecisionPair, Failed
 from ramet.agree.report import Report
-from ramet.agree.run import Run
+from ramet.agree.run import AnswersFile
 from ramet.cli.table import printable
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -46,8 +46,8 @@ def overview(report: Report) -> Table:
     left_out = {
         "failed": len(pairs.failed), "only in a": len(pairs.only_a), "only in b": len(pairs.only_b),
     }  # fmt: skip
-    told = [f"{count} {what}" for what, count in left_out.items() if count]
-    table.add_row(Text("left out", style="dim"), Text(f"rows: {', '.join(told)}" if told else "nothing"))
+    shown = [f"{count} {what}" for what, count in left_out.items() if count]
+    table.add_row(Text("left out", style="dim"), Text(f"rows: {', '.join(shown)}" if shown else "nothing"))
     if report.gold is not None:
         used = f"{printable(str(report.gold.path))}: {report.gold.n_used} of {_n(report.gold.n_labels, 'label')} used"
         table.add_row(Text("gold", style="dim"), Text(used))
@@ -95,7 +95,7 @@ def changed(report: Report, limit: int) -> Table:
     return table
 
 
-def _changed_cells(d: Decision, *, labelled: bool) -> list[Text | str]:
+def _changed_cells(d: DecisionPair, *, labelled: bool) -> list[Text | str]:
     def side(answer: Answer, place: int) -> list[Text | str]:
         style = "" if d.gold is None else "green" if answer.options[place] == d.gold else "red"
         return [Text(_worded(answer, answer.options[place]), style=style), f"{answer.probabilities[place]:.3f}"]
@@ -143,7 +143,7 @@ def _groups(report: Report, limit: int) -> Iterator[tuple[Text, Measures]]:
         yield Text(f"  {printable(name)}", style="dim"), m
 
 
-def _run(run: Run) -> Text:
+def _run(run: AnswersFile) -> Text:
     n_rows = f"  {_n(len(run.rows), 'row')}" + (f", {run.n_failed} failed" if run.n_failed else "")
     models = printable(", ".join(run.models)) or "no model named"
     prints = "".join(f" {printable(each[:8])}" for each in run.fingerprints)
@@ -174,7 +174,7 @@ def _n(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _share(share: Share) -> Text:
+def _share(share: Proportion) -> Text:
     return _with_interval(f"{share.share:.2%}", [f"{100 * x:.2f}" for x in share.interval])
 
 

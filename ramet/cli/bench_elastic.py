@@ -67,7 +67,7 @@ class Parts(click.ParamType[tuple[str, ...]]):
 @click.option(
     "--trace",
     "trace_s",
-    type=Finite(min=4),  # whether requests wait is told by those that came two seconds before its end
+    type=Finite(min=4),  # those show whether requests wait that come two seconds before its end
     default=10.0,
     show_default=True,
     help="Seconds of each of the ten traces that the engine runs.",
@@ -131,13 +131,13 @@ def elastic(json_path: Path | None, plot_path: Path | None, **given: Any) -> Non
     Weights are random, of the true shape; when a token is known comes from commit curves of seven data sets. Every row
     says what of it is simulated. With --quick everything is measured, on a small trained model.
     """
-    from ramet.bench import elastic_table
-    from ramet.bench.table import hardware
+    from ramet.bench.core.table import hardware
+    from ramet.bench.elastic import report as elastic_report
     from ramet.engine.settings import EngineSettings
 
     _check(given)
     own = options.given(given, _ENGINE)
-    draw = None if plot_path is None else drawer("ramet.bench.elastic_plot")
+    draw = None if plot_path is None else drawer("ramet.bench.elastic.plot")
     with watched(json_path) as watch:
         if given["from_path"] is not None:
             found = _simulated(given, watch)
@@ -147,7 +147,7 @@ def elastic(json_path: Path | None, plot_path: Path | None, **given: Any) -> Non
             found = _whole(EngineSettings(**own).resolved(), given, watch)
     about = {"shape": found.model, "peer": found.peer, "step": found.latency, **found.machine, **found.settings}
     about |= {"note": found.note}
-    printed(hardware({name: fact for name, fact in about.items() if fact}), *elastic_table.parts(found))
+    printed(hardware({name: fact for name, fact in about.items() if fact}), *elastic_report.parts(found))
     if draw is not None:
         draw(found, plot_path)
 
@@ -185,9 +185,9 @@ def _used(given: dict[str, Any]) -> tuple[set[str], dict[str, str]]:
 
 
 def _whole(settings: Any, given: dict[str, Any], watch: Any) -> Any:
-    from ramet.bench import elastic as bench
+    from ramet.bench.elastic import run as bench
 
-    work = bench.Work(
+    work = bench.ElasticWork(
         batches=tuple(sorted(set(given["batches"]))), n_prompt=given["n_prompt"], parts=given["parts"],
         budget_s=60 * given["budget_min"], trace_s=given["trace_s"], simulation=_simulation(given), seed=given["seed"],
     )  # fmt: skip
@@ -200,19 +200,19 @@ def _whole(settings: Any, given: dict[str, Any], watch: Any) -> Any:
 
 
 def _simulation(given: dict[str, Any]) -> Any:
-    from ramet.bench.elastic_simulation import Simulation
+    from ramet.bench.elastic.simulation import Simulation
 
     workers = given["workers"] or allowance().n_threads
     return Simulation(trace_s=given["simulated_trace_s"], workers=workers)
 
 
 def _simulated(given: dict[str, Any], watch: Any) -> Any:
-    from ramet.bench.elastic_found import Found
+    from ramet.bench.elastic.report import ElasticReport
     from ramet.errors import InvalidRequest
 
     path = given["from_path"]
     try:
-        found = Found.from_json(json.loads(path.read_text()))
+        found = ElasticReport.from_json(json.loads(path.read_text()))
         if "simulation" in given["parts"]:
             _simulation(given).run(found, watch)
     except InvalidRequest as error:
@@ -225,9 +225,9 @@ def _simulated(given: dict[str, Any], watch: Any) -> Any:
 
 
 def _quick(settings: dict[str, Any], given: dict[str, Any], watch: Any) -> Any:
-    from ramet.bench import elastic_quick as bench
+    from ramet.bench.elastic import quick as bench
 
-    work = bench.Work(
+    work = bench.QuickWork(
         n_examples=given["n_examples"], clients=tuple(given["clients"]), repeats=given["repeats"], seed=given["seed"]
     )
     return bench.run(given["model"], settings, work, watch=watch)

@@ -35,9 +35,9 @@ def error(
     The error of a question is the total variation between its two distributions over four labels: half the sum of the
     differences of their probabilities. The model is loaded twice, one after the other.
     """
-    from ramet.bench import error as bench
-    from ramet.bench import error_table
-    from ramet.bench.table import hardware
+    from ramet.bench.core.table import hardware
+    from ramet.bench.error import report as error_report
+    from ramet.bench.error import run as bench
     from ramet.engine.settings import EngineSettings
 
     if shape is not None and peer != "none":
@@ -49,4 +49,4 @@ def error(
         else:
             found = bench.of_checkpoint(model, settings, questions, seed, watch, with_flide=peer == "flide")
     about = {"model": found.model, "peer": found.peer or "none", **found.machine, **found.settings}
-    printed(hardware(about), error_table.table(found))
+    printed(hardware(about), *error_report.parts(found))

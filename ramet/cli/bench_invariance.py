@@ -30,14 +30,14 @@ def invariance(
     With batch_invariant, where one such answer makes the command fail (exit code 1), and without; and time both. The
     model is loaded twice.
     """
-    from ramet.bench import invariance as bench
-    from ramet.bench import invariance_table
-    from ramet.bench.samples import Effort
-    from ramet.bench.shapes import Shape
-    from ramet.bench.table import hardware
+    from ramet.bench.core.samples import Effort
+    from ramet.bench.core.shapes import DecisionShape
+    from ramet.bench.core.table import hardware
+    from ramet.bench.invariance import report as invariance_report
+    from ramet.bench.invariance import run as bench
 
-    timed = [Shape.parse(text, 3) for text in (shapes.split(",") if shapes else bench.SHAPES)]
-    work = bench.Work(loads, state_tokens, timed, Effort(repeats=given["repeats"], seed=given["seed"]))
+    timed = [DecisionShape.parse(text, 3) for text in (shapes.split(",") if shapes else bench.SHAPES)]
+    work = bench.InvarianceWork(loads, state_tokens, timed, Effort(repeats=given["repeats"], seed=given["seed"]))
     settings = options.given(given)
     with watched(json_path) as watch:
         watch.step(f"loading {model}")
@@ -46,7 +46,7 @@ def invariance(
             cli.load_engine(model, **settings | {"batch_invariant": False}) as plain,
         ):
             found = bench.run({"mode": mode, "plain": plain}, work, watch)
-    printed(hardware({"model": found.model, **found.machine, **found.settings}), *invariance_table.parts(found))
+    printed(hardware({"model": found.model, **found.machine, **found.settings}), *invariance_report.parts(found))
     if found.n_faults:
         click.echo(f"{found.n_faults} answers differ in the mode", err=True)
         raise click.exceptions.Exit(1)

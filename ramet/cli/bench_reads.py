@@ -92,10 +92,10 @@ def reads(
     measured twice: its repeat is the noise. Answers are compared first, on a small model in float32: there is no figure
     for a wrong one.
     """
-    from ramet.bench import reads as bench
-    from ramet.bench import reads_table
-    from ramet.bench.samples import Effort
-    from ramet.bench.table import hardware
+    from ramet.bench.core.samples import Effort
+    from ramet.bench.core.table import hardware
+    from ramet.bench.reads import report as reads_report
+    from ramet.bench.reads import run as bench
     from ramet.engine.settings import EngineSettings
 
     settings = EngineSettings(**options.given(given, _ENGINE)).resolved()
@@ -103,13 +103,13 @@ def reads(
         given |= {name: value for name, value in _QUICK.items() if _is_default(name)}
     clients = given["clients"] or _CLIENTS[settings.device.partition(":")[0]]
     effort = Effort(repeats=given["repeats"], budget_s=given["budget_s"], seed=given["seed"])
-    work = bench.Work(given["prompts"], given["canvas"], clients, given["questions"], given["n_reads"], effort)
-    draw = None if plot_path is None else drawer("ramet.bench.reads_plot")
+    work = bench.ReadsWork(given["prompts"], given["canvas"], clients, given["questions"], given["n_reads"], effort)
+    draw = None if plot_path is None else drawer("ramet.bench.reads.plot")
     with watched(json_path) as watch:
         with_peer = peer == "transformers"
         found = bench.run(shape, settings, work, with_peer=with_peer, price=price_per_month, watch=watch)
     about = {"shape": found.model, "peer": found.peer, **found.machine, **found.settings}
-    printed(hardware({name: fact for name, fact in about.items() if fact is not None}), *reads_table.parts(found))
+    printed(hardware({name: fact for name, fact in about.items() if fact is not None}), *reads_report.parts(found))
     if draw is not None:
         draw(found, plot_path)
 

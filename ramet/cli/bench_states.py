@@ -42,22 +42,22 @@ def states(json_path: Path | None, plot_path: Path | None, model: str, **given: 
     Then all over again under a budget that does not hold them. In float32 the run fails when an answer moves by more
     than 1e-4.
     """
-    from ramet.bench import states as bench
-    from ramet.bench import states_table
-    from ramet.bench.history import Growth
-    from ramet.bench.table import hardware
+    from ramet.bench.core.table import hardware
+    from ramet.bench.states import report as states_report
+    from ramet.bench.states import run as bench
+    from ramet.bench.states.history import Growth
 
-    work = bench.Work(
+    work = bench.StatesWork(
         given["trajectories"], given["steps"], given["questions"], Growth(given["words"], given["tail"]),
         given["fresh_every"], given["small_cache_bytes"], given["seed"],
     )  # fmt: skip
-    draw = None if plot_path is None else drawer("ramet.bench.states_plot")
+    draw = None if plot_path is None else drawer("ramet.bench.states.plot")
     with watched(json_path) as watch:
         watch.step(f"loading {model}")
         with cli.load_engine(model, **options.given(given)) as engine:
             found = bench.run(engine, work, watch)
             dtype, same_bits = engine.model.dtype, engine.settings.batch_invariant
-    printed(hardware({"model": found.model, **found.machine, **found.settings}), *states_table.parts(found))
+    printed(hardware({"model": found.model, **found.machine, **found.settings}), *states_report.parts(found))
     if draw is not None:
         draw(found, plot_path)
     bench.check(found, dtype, same_bits=same_bits)

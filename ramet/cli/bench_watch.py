@@ -16,8 +16,7 @@ from ramet.cli.ranges import Count, Finite
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ramet.bench.report import Document
-    from ramet.bench.watch import Watch
+    from ramet.bench.core.document import Document, Watch
 
 WIDTH = 120  # where the output is no terminal
 F = TypeVar("F", bound=Callable[..., Any])
@@ -60,7 +59,7 @@ def plot_option(text: str) -> Callable[[F], F]:
 
 
 def drawer(module: str) -> Any:
-    """A plot's function, `draw` of a module; asked for before the run, which takes minutes."""
+    """A plot's function, `draw` of a module, imported before the run, which takes minutes."""
     try:
         return importlib.import_module(module).draw
     except ImportError as error:
@@ -73,7 +72,7 @@ def watched(json_path: Path | None) -> Iterator[Watch]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    from ramet.bench.watch import Watch
+    from ramet.bench.core.document import Watch
 
     what = (SpinnerColumn(), TextColumn("{task.description}"))
     columns = (*what, BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())

@@ -72,7 +72,7 @@ def versions() -> Iterator[tuple[str, str, State]]:
 def hardware() -> Iterator[tuple[str, str, State]]:
     import torch
 
-    from ramet.bench.machine import describe
+    from ramet.bench.core.machine import describe
     from ramet.machine import allowance
 
     machine, ours = describe(torch.get_num_threads()), allowance()
@@ -90,7 +90,7 @@ def hardware() -> Iterator[tuple[str, str, State]]:
 def arithmetic() -> Iterator[tuple[str, str, State]]:
     import torch
 
-    from ramet.bench.cpu_rates import FEW, MANY, CpuRates
+    from ramet.bench.core.rates import FEW, MANY, CpuRates
     from ramet.engine.settings import has_bfloat16_units
     from ramet.ops.linear import cpu as linear
 
@@ -98,7 +98,7 @@ def arithmetic() -> Iterator[tuple[str, str, State]]:
     yield "threads", f"{torch.get_num_threads()} in an operation, {torch.get_num_interop_threads()} between", "ok"
     yield "cpu kernels", f"torch's own for {torch.backends.cpu.get_cpu_capability()}", "ok"
     dtype = torch.bfloat16 if has_bfloat16_units() else torch.float32
-    with warnings.catch_warnings(action="ignore"):  # what would be warned of is told under "kernels"
+    with warnings.catch_warnings(action="ignore"):  # the doctor shows under "kernels" what would be warned of
         units, rates = linear.units(dtype), CpuRates.measure(dtype)
     yield "products", f"{str(dtype).removeprefix('torch.')} by {units}", "ok"
     yield "memory", f"read at {rates.read / 1e9:.1f} GB/s", "ok"
@@ -125,7 +125,7 @@ def kernels() -> Iterator[tuple[str, str, State]]:
     from ramet.ops import choose
     from ramet.ops.native import status
 
-    with warnings.catch_warnings(action="ignore"):  # what would be warned of is told here
+    with warnings.catch_warnings(action="ignore"):  # the doctor shows here what would be warned of
         in_use, why = status()
     yield "native", why, "ok" if in_use else "note"
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

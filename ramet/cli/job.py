@@ -29,7 +29,7 @@ MAX_WAIT_S = 1.0  # of a row that found the queue full: the engine is ours, and 
 
 
 @dataclass
-class Tally:
+class RunTally:
     """What a run did. `ignored`: fields that mean nothing here, and how many rows have them; `n_ignored_more`: how
     often others were met when these were many already."""
 
@@ -75,7 +75,7 @@ class Job:
     mark: str
     fields: Mapping[str, Any]
     parallel: int
-    tally: Tally = field(default_factory=Tally)
+    tally: RunTally = field(default_factory=RunTally)
 
     async def answer_all(self, write: Callable[[Row, bytes], None]) -> None:
         """Answer the rows in order, `parallel` of them at a time; `write` gets each, and its line of the output. Raises

@@ -29,7 +29,7 @@ def line_of(row: Any) -> bytes:
     return json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
-class Output:
+class OutputFile:
     """An output file, held under a lock.
 
     Rows are appended to it. With `overwrite` they go to a file beside it, its name with `.part` behind it, which takes
@@ -55,7 +55,7 @@ class Output:
             self._close_old()
             raise
 
-    def __enter__(self) -> Output:
+    def __enter__(self) -> OutputFile:
         return self
 
     def __exit__(

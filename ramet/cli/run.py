@@ -24,7 +24,7 @@ from ramet.version import __version__
 
 if TYPE_CHECKING:
     from ramet.cli.job import Job, Row
-    from ramet.cli.output import Output
+    from ramet.cli.output import OutputFile
 
 
 # Settings of the engine that change nothing of an answer beyond its last digits. A run is marked with all the others.
@@ -67,14 +67,14 @@ def command(rows_file: Path, output: Path, overwrite: bool, parallel: int, **giv
     count for nothing, and one of more than 16 MiB is an error.
     """
     from ramet.cli.job import Job, read_lines
-    from ramet.cli.output import Output
+    from ramet.cli.output import OutputFile
 
     if output.exists() and output.samefile(rows_file):
         raise click.UsageError("the output would overwrite the input")
     fields = options.readout_fields(given)
     fingerprint, settings = cli.identified(given["model"], **options.given(given))
     mark = f"{fingerprint}-{_settings_mark(settings, fields)}"
-    with Output(output, overwrite=overwrite) as out:
+    with OutputFile(output, overwrite=overwrite) as out:
         n_done = _n_done(out, read_lines(rows_file), mark, overwrite=overwrite)
         if n_bytes := out.mend():
             click.echo(f"{out.path}: took off a half-written line of {n_bytes} bytes", err=True)
@@ -102,7 +102,7 @@ class AnotherRun(click.UsageError):
     """The rows that are there are a run's, but not this one's."""
 
 
-def _n_done(out: Output, lines: Iterator[bytes], mark: str, *, overwrite: bool) -> int:
+def _n_done(out: OutputFile, lines: Iterator[bytes], mark: str, *, overwrite: bool) -> int:
     """The number of rows that are there already, each of which belongs to its line and to these settings. A part of
     another run that was to overwrite the output is none: it is taken off."""
     try:
@@ -114,7 +114,7 @@ def _n_done(out: Output, lines: Iterator[bytes], mark: str, *, overwrite: bool) 
         return 0
 
 
-def _n_matching(out: Output, lines: Iterator[bytes], mark: str) -> int:
+def _n_matching(out: OutputFile, lines: Iterator[bytes], mark: str) -> int:
     from ramet.cli.job import made_from
 
     n_done = 0
@@ -135,7 +135,7 @@ def _why(request: str, expected: str) -> str:
     return next(why for why, (found, wanted) in zip(reasons, pairs, strict=False) if found != wanted)
 
 
-def _run_job(job: Job, out: Output) -> None:
+def _run_job(job: Job, out: OutputFile) -> None:
     from ramet.cli.progress import row_progress
 
     with row_progress(job.n_done, job.n_rows) as advance:

@@ -145,6 +145,10 @@ class Graphs:
         graph.replay()
         return hidden, outside(self._data, staged.spans)
 
+    def recording(self, hidden: torch.Tensor) -> tuple[Capacity, torch.cuda.CUDAGraph]:
+        """The recorded pass whose final hidden states these are, to be replayed, and its capacity."""
+        return next((capacity, graph) for capacity, (graph, out) in self._recorded.items() if out is hidden)
+
     def _layout(self, capacity: Capacity) -> Layout:
         rooms = {name: n for p in self._inside for name, n in p.room(capacity).items()}
         return Layout(capacity, rooms, [name for p in self._inside for name in p.by_row])

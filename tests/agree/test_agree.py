@@ -17,7 +17,7 @@ from scipy import stats
 from ramet.agree import intervals
 from ramet.agree.answer import Answer
 from ramet.agree.gold import read_gold
-from ramet.agree.measures import Accuracy, Estimate, Measures, Share
+from ramet.agree.measures import Accuracy, Estimate, Measures, Proportion
 from ramet.agree.pairs import pair
 from ramet.agree.report import Report
 from ramet.agree.run import read_run
@@ -154,18 +154,18 @@ def test_measures_by_hand(tmp_path: Path) -> None:
     gold = [{"n": True, "c": "x", "s": 2}, {"n": True, "c": "y", "s": "level 1"}]
     report = compare(tmp_path, a, b, gold)
     m = report.all
-    assert (m.n_rows, m.agreement) == (2, Share(3, 6))
+    assert (m.n_rows, m.agreement) == (2, Proportion(3, 6))
     assert m.mean_variation.value == pytest.approx((0.2 + 0.1 + 0 + 0.1 + 0.4 + 0.05) / 6)
     assert m.largest_change == pytest.approx(0.4)
     assert m.p99_change.value == pytest.approx(0.4)
-    assert m.flips == Share(3, 6)  # n of the first row; c of both, x falling below 0.5 and rising to it
+    assert m.flips == Proportion(3, 6)  # n of the first row; c of both, x falling below 0.5 and rising to it
     assert {kind: n.agreement for kind, n in report.by_type.items()} == {
-        "noul": Share(1, 2), "choice": Share(1, 2), "score": Share(1, 2)
+        "noul": Proportion(1, 2), "choice": Proportion(1, 2), "score": Proportion(1, 2)
     }  # fmt: skip
     assert list(report.by_question) == ["n", "c", "s"]
     assert m.accuracy is not None
     # right in a: n, c, s and n, c; in b: c, s and n, s
-    assert (m.accuracy.a, m.accuracy.b) == (Share(5, 6), Share(4, 6))
+    assert (m.accuracy.a, m.accuracy.b) == (Proportion(5, 6), Proportion(4, 6))
     assert (m.accuracy.only_a_right, m.accuracy.only_b_right) == (2, 1)
     assert m.accuracy.difference.value == pytest.approx(-1 / 6)
     assert m.accuracy.p_value == 1.0
@@ -178,7 +178,7 @@ def test_a_run_agrees_with_itself(tmp_path: Path) -> None:
     rows = [{"n": noul(0.3), "c": choice(x=0.5, y=0.5)}, {"n": noul(0.5), "c": choice(x=0.1, y=0.9)}]
     report = compare(tmp_path, rows, rows, [{"n": True}, {"c": "y"}])
     m = report.all
-    assert (m.agreement, m.flips, m.largest_change) == (Share(4, 4), Share(0, 4), 0.0)
+    assert (m.agreement, m.flips, m.largest_change) == (Proportion(4, 4), Proportion(0, 4), 0.0)
     assert (m.mean_variation, m.p99_change.value) == (Estimate(0.0, (0.0, 0.0)), 0.0)
     assert report.changed == []
     assert m.accuracy is not None
@@ -187,7 +187,7 @@ def test_a_run_agrees_with_itself(tmp_path: Path) -> None:
 
 def test_options_in_another_order_are_matched_by_name(tmp_path: Path) -> None:
     report = compare(tmp_path, [{"c": choice(x=0.7, y=0.3)}], [{"c": choice(y=0.3, x=0.7)}])
-    assert (report.all.agreement, report.all.largest_change) == (Share(1, 1), 0.0)
+    assert (report.all.agreement, report.all.largest_change) == (Proportion(1, 1), 0.0)
     tied = compare(tmp_path, [{"c": choice(x=0.5, y=0.5)}], [{"c": choice(y=0.5, x=0.5)}])
     assert [(d.option_a, d.option_b) for d in tied.changed] == [("x", "y")]
 
@@ -195,7 +195,7 @@ def test_options_in_another_order_are_matched_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("threshold", "flips"), [(0.5, 0), (0.6, 1), (0.60001, 0), (0.3, 0)])
 def test_a_flip_reaches_the_threshold_on_one_side(tmp_path: Path, threshold: float, flips: int) -> None:
     report = compare(tmp_path, [{"n": noul(0.6)}], [{"n": noul(0.55)}], threshold=threshold)
-    assert report.all.flips == Share(flips, 1)
+    assert report.all.flips == Proportion(flips, 1)
 
 
 def test_a_noul_flips_by_yes_alone(tmp_path: Path) -> None:

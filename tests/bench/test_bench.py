@@ -15,31 +15,31 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from ramet.bench.bodies import Bodies
-from ramet.bench.in_process import agree
-from ramet.bench.over_http import Contest, burst, check
-from ramet.bench.report import Report
-from ramet.bench.samples import Effort, Row, affordable, interleave
-from ramet.bench.server import Server
-from ramet.bench.shapes import Prompt, Shape, Trial
+from ramet.bench.core.agreement import agree
+from ramet.bench.core.bodies import Bodies
+from ramet.bench.core.samples import Effort, Row, affordable, interleave
+from ramet.bench.core.shapes import DecisionShape, Prompt, Trial
+from ramet.bench.decisions.over_http import Contest, burst, check
+from ramet.bench.decisions.report import DecisionsReport
+from ramet.bench.peers.server import ServerProcess
 from ramet.errors import InvalidRequest, RametError
 
 
 def test_shape_reads_what_it_writes() -> None:
-    assert str(Shape.parse("400x4x60", 3)) == "400x4x60"
-    assert str(Shape.parse(" 2000x16 ", 2)) == "2000x16"
-    assert (Shape(400, 4, 60).n_stream, Shape(400, 4, 60).n_repeated) == (640, 1840)
+    assert str(DecisionShape.parse("400x4x60", 3)) == "400x4x60"
+    assert str(DecisionShape.parse(" 2000x16 ", 2)) == "2000x16"
+    assert (DecisionShape(400, 4, 60).n_stream, DecisionShape(400, 4, 60).n_repeated) == (640, 1840)
 
 
 @pytest.mark.parametrize("text", ["", "400", "400x4", "400x0x60", "400x-4x60", "400x4x60x1", "axbxc", "400x4x²"])
 def test_shape_refuses(text: str) -> None:
     with pytest.raises(InvalidRequest, match="shapes"):
-        Shape.parse(text, 3)
+        DecisionShape.parse(text, 3)
 
 
 def test_trial_reads_what_it_writes() -> None:
-    assert Trial.parse("400x4@8", 2) == Trial(Shape(400, 4), 8)
-    assert Trial.parse("400x4x60@16", 3) == Trial(Shape(400, 4, 60), 16)
+    assert Trial.parse("400x4@8", 2) == Trial(DecisionShape(400, 4), 8)
+    assert Trial.parse("400x4x60@16", 3) == Trial(DecisionShape(400, 4, 60), 16)
     assert [str(Trial.parse(text, 2)) for text in ("400x4@8", "2000x16")] == ["400x4@8", "2000x16"]
 
 
@@ -50,7 +50,7 @@ def test_trial_refuses(text: str) -> None:
 
 
 def test_prompt_is_the_same_work_for_both_sides() -> None:
-    prompt = Prompt.draw(Shape(5, 3, 2), random.Random(0), 1000)
+    prompt = Prompt.draw(DecisionShape(5, 3, 2), random.Random(0), 1000)
     tree = prompt.tree([7, 8])
     assert tree.n_tokens == 5 + 3 * 2
     assert tree.read_rows.tolist() == [1, 1, 1]
@@ -63,7 +63,7 @@ def test_prompt_is_the_same_work_for_both_sides() -> None:
 
 def test_prompts_differ_from_run_to_run() -> None:
     rng = random.Random(0)
-    assert Prompt.draw(Shape(50, 1, 5), rng, 1000) != Prompt.draw(Shape(50, 1, 5), rng, 1000)
+    assert Prompt.draw(DecisionShape(50, 1, 5), rng, 1000) != Prompt.draw(DecisionShape(50, 1, 5), rng, 1000)
 
 
 def test_equal_counts_take_turns() -> None:
@@ -100,7 +100,7 @@ def test_report_holds_every_sample_and_is_strict_json(tmp_path: Path) -> None:
         row.add("ours", ms)
     row.add("peer", 4.0)
     ratios = (("peer", "ours", "x"), ("no", "ours", "y"))
-    report = Report("decisions", "peer", "m", {"cpu": "c"}, {"seed": 0}, ratios, [row])
+    report = DecisionsReport("m", {"cpu": "c"}, {"seed": 0}, "peer", ratios, [row])
     report.write(tmp_path / "out.json")
     read = json.loads((tmp_path / "out.json").read_text())
     assert read["machine"] == {"cpu": "c"}
@@ -133,7 +133,7 @@ class _Words:
 
 def test_bodies_have_the_size_asked_for_and_nothing_in_common() -> None:
     bodies = Bodies(_Words(), random.Random(0))  # type: ignore[arg-type]
-    first, second = (json.loads(bodies.draw(Shape(40, 3))) for _ in range(2))
+    first, second = (json.loads(bodies.draw(DecisionShape(40, 3))) for _ in range(2))
     assert len(_Words().encode(first["state"])) == 40
     assert list(first["questions"]) == ["q0", "q1", "q2"]
     assert all(len(q["criteria"]) == 4 for q in first["questions"].values())
@@ -144,11 +144,11 @@ def test_check_wants_every_question_answered_with_a_distribution() -> None:
     def answer(*totals: float) -> bytes:
         return json.dumps({"answers": {f"q{i}": {"probabilities": {"a": t}} for i, t in enumerate(totals)}}).encode()
 
-    check("peer", answer(1.0, 1.0), Shape(16, 2))
+    check("peer", answer(1.0, 1.0), DecisionShape(16, 2))
     with pytest.raises(RametError, match="2 questions"):
-        check("peer", answer(1.0), Shape(16, 2))
+        check("peer", answer(1.0), DecisionShape(16, 2))
     with pytest.raises(RametError, match="q1 sum"):
-        check("peer", answer(1.0, 0.5), Shape(16, 2))
+        check("peer", answer(1.0, 0.5), DecisionShape(16, 2))
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -205,7 +205,7 @@ def test_a_load_warms_both_and_gives_each_the_same_number_of_requests() -> None:
             ports[name] = SimpleNamespace(port=server.server_port, rest=lambda: True)
         contest = Contest(_Words(), ports, 0, lambda _: None, n_requests=2)  # type: ignore[arg-type]
         stack.callback(contest.close)
-        row = contest.row(Trial(Shape(20, 4), 3), Effort())
+        row = contest.row(Trial(DecisionShape(20, 4), 3), Effort())
     for name, handler in handlers.items():
         assert len(row.samples[name]) == 3 * 2 * 3  # bursts, requests, clients
         assert len(handler.seen) == 1 + 3 + len(row.samples[name])  # type: ignore[attr-defined]
@@ -226,7 +226,7 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), H).serve_forever()
 
 
 def test_server_is_started_asked_and_ended() -> None:
-    with Server("it", [sys.executable, "-c", _SERVER, "{port}"], {"WORD": "hello"}) as server:
+    with ServerProcess("it", [sys.executable, "-c", _SERVER, "{port}"], {"WORD": "hello"}) as server:
         assert server.first_answer(b"{}") == b"hello"
         assert server.start_s > 0
         assert server.memory_gib() > 0
@@ -236,7 +236,7 @@ def test_server_is_started_asked_and_ended() -> None:
 
 def test_server_that_ends_says_why() -> None:
     command = [sys.executable, "-c", "raise SystemExit('no such checkpoint')"]
-    with Server("it", command, {}) as server, pytest.raises(RametError, match="no such checkpoint"):
+    with ServerProcess("it", command, {}) as server, pytest.raises(RametError, match="no such checkpoint"):
         server.first_answer(b"{}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,35 +19,32 @@ import torch
 from click.testing import CliRunner
 from fakes import lmdeploy as fake_lmdeploy
 from oracles import block_models
+from oracles.sequences import Sequences
 from rich.console import Console
 from safetensors import safe_open
 from transformers import AutoConfig
 
-from ramet.bench import (
-    curve_judge,
-    elastic,
-    elastic_quick,
-    elastic_simulated,
-    elastic_table,
-    elastic_trace,
-    lmdeploy_driver,
-    sdar_checkpoint,
-)
-from ramet.bench.block_shapes import RAW, config_of, masking_of, names_of
-from ramet.bench.commit_curves import DATASETS, Curve
-from ramet.bench.curve_judge import Clock, CurveJudge, Seen, n_known
-from ramet.bench.elastic_found import Found
-from ramet.bench.elastic_sides import Side
-from ramet.bench.elastic_simulated import Costs, cells, summary
-from ramet.bench.elastic_simulation import Simulation, costs_of
-from ramet.bench.even_routing import EvenRouteGrouped
-from ramet.bench.lmdeploy_peer import LMDeployPeer, python_with_lmdeploy
-from ramet.bench.random_model import RandomModel
-from ramet.bench.rates import Rates
-from ramet.bench.simulated import Sequences
-from ramet.bench.simulated_loads import Trace
-from ramet.bench.step_times import StepFloor, StepTimes, Timed
-from ramet.bench.watch import nobody
+from ramet.bench.core.document import nobody
+from ramet.bench.core.named_shapes import BLOCK_SHAPES, block_config_of, config_of, names_of
+from ramet.bench.core.random_model import EvenRoute, RandomModel
+from ramet.bench.core.rates import DeviceRates
+from ramet.bench.elastic import cells as elastic_simulated
+from ramet.bench.elastic import judge as curve_judge
+from ramet.bench.elastic import quick as elastic_quick
+from ramet.bench.elastic import report as elastic_report
+from ramet.bench.elastic import run as elastic
+from ramet.bench.elastic import side as elastic_measured
+from ramet.bench.elastic import traces as elastic_trace
+from ramet.bench.elastic.cells import Costs, cells, summary
+from ramet.bench.elastic.commit_curves import DATASETS, Curve
+from ramet.bench.elastic.judge import CurveJudge, JudgedReplies, SeenStep, StepClock, n_known
+from ramet.bench.elastic.report import ElasticReport
+from ramet.bench.elastic.side import Side
+from ramet.bench.elastic.simulation import Simulation, costs_of
+from ramet.bench.elastic.step_times import StepFloor, StepTimes, StepTiming
+from ramet.bench.elastic.traces import Trace
+from ramet.bench.peers import lmdeploy_driver, sdar_checkpoint
+from ramet.bench.peers.lmdeploy import LMDeployPeer, python_with_lmdeploy
 from ramet.denoise.draws import Draws
 from ramet.denoise.noise import Noise
 from ramet.denoise.running import Beginning, Chunks
@@ -56,10 +54,11 @@ from ramet.engine.settings import EngineSettings
 from ramet.errors import InvalidRequest, RametError
 from ramet.families import FAMILIES
 from ramet.generation import Piece
+from ramet.tree import FloatArray, IntArray
 
 BLOCK, MASK = 32, 2047
 SETTINGS = EngineSettings(device="cpu", dtype="float32", max_round_tokens=1024, threads=1).resolved()
-RATES = Rates(1e12, 1e11)
+RATES = DeviceRates(1e12, 1e11)
 
 
 def begun(n_prompt: int) -> Beginning:
@@ -67,27 +66,28 @@ def begun(n_prompt: int) -> Beginning:
     n = n_prompt - start
     return Beginning(
         start=start, tokens=np.zeros(n, np.int32), known=np.ones(n, np.bool_), n_prompt=n_prompt, told=n_prompt,
-        end=1 << 20, ends=frozenset(), unmasking=UnmaskPolicy(block=BLOCK), draws=Draws(0.0, 0, 1.0, Noise(1)),
+        end=1 << 20, stop_ids=frozenset(), unmasking=UnmaskPolicy(block=BLOCK), draws=Draws(0.0, 0, 1.0, Noise(1)),
     )  # fmt: skip
 
 
-def unsure(chunks: Chunks) -> Told:
+def unsure(chunks: Chunks) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Tokens, confidence and entropy."""
     n = len(chunks.reads)
-    return Told(np.zeros(n, np.int32), np.full(n, 0.1, np.float32), np.ones(n, np.float32))
+    return np.zeros(n, np.int32), np.full(n, 0.1, np.float32), np.ones(n, np.float32)
 
 
 @pytest.mark.parametrize("size", [2, 6, 32])
 @pytest.mark.parametrize("curve", [Curve(0.5, 0.0), Curve(0.14, 0.16), Curve(0.0, 0.1)])
 def test_live_replies_gain_what_simulated_ones_do(size: int, curve: Curve) -> None:
-    live, judge = RunningBlocks(BLOCK, MASK), CurveJudge(curve, BLOCK, np.random.default_rng(0))
+    live = RunningBlocks(BLOCK, MASK)
+    judged = JudgedReplies(live, CurveJudge(curve, BLOCK, np.random.default_rng(0)))
     places = np.array([live.add(begun(n)) for n in range(64, 124)], np.int32)
     sequences = Sequences(curve, BLOCK, np.random.default_rng(1))
     sequences.add(np.full(60, 1 << 40))
     n_told = n_gained = 0
     for step in range(300):
         chunks = live.chunks(places, np.full(60, size, np.int32))
-        drawn = judge(chunks, unsure(chunks))
-        taken = live.take(chunks, drawn.tokens, drawn.confidence, drawn.entropy)
+        taken = judged.take(chunks, *unsure(chunks))
         gained = sequences.chunks(size).gained.sum()
         if step >= 40:
             n_told, n_gained = n_told + int(taken.n_told.sum()), n_gained + int(gained)
@@ -101,9 +101,9 @@ def test_a_run_ends_with_its_block_and_with_its_reply() -> None:
 
     def step(size: int = 8) -> list[float]:
         chunks = live.chunks(np.array([place], np.int32), np.array([size], np.int32))
-        drawn = judge(chunks, unsure(chunks))
-        live.take(chunks, drawn.tokens, drawn.confidence, drawn.entropy)
-        return cast(list[float], drawn.confidence.tolist())
+        sure: list[float] = judge(chunks, unsure(chunks)[1]).tolist()
+        live.take(chunks, np.zeros(len(sure), np.int32), np.array(sure, np.float32), np.ones(len(sure), np.float32))
+        return sure
 
     step()
     judge._runs[place] = True
@@ -119,23 +119,33 @@ def test_a_run_ends_with_its_block_and_with_its_reply() -> None:
 def test_nothing_but_how_sure_draws_are_is_changed() -> None:
     live, judge = RunningBlocks(BLOCK, MASK), CurveJudge(Curve(0.5, 0.2), BLOCK, np.random.default_rng(0))
     places = np.array([live.add(begun(n)) for n in (64, 70)], np.int32)
-    chunks = live.chunks(places, np.array([32, 32], np.int32))
+    seen: list[tuple[IntArray, FloatArray, FloatArray]] = []
+    take = live.take
+
+    def noted(chunks: Chunks, *drawn: Any) -> Any:
+        seen.append(cast(Any, drawn))
+        return take(chunks, *drawn)
+
+    live.take = noted  # type: ignore[method-assign]
+    judged = JudgedReplies(live, judge)
+    chunks = judged.chunks(places, np.array([32, 32], np.int32))
     tokens = np.arange(len(chunks.reads), dtype=np.int32)
-    drawn = judge(chunks, replace(unsure(chunks), tokens=tokens))
-    assert drawn.tokens is tokens
-    assert set(drawn.confidence.tolist()) <= {0.0, 1.0}
-    told = live.take(chunks, drawn.tokens, drawn.confidence, drawn.entropy)
-    assert n_known(chunks, drawn) >= int(told.n_told.sum()) >= 0
+    told = judged.take(chunks, tokens, *unsure(chunks)[1:])
+    ((same, confidence, entropy),) = seen
+    assert same is tokens
+    assert set(confidence.tolist()) <= {0.0, 1.0}
+    assert entropy.tolist() == (1 - confidence).tolist()
+    assert n_known(chunks, confidence) >= int(told.n_told.sum()) >= 0
 
 
 def test_the_clock_waits_for_all_and_stops_in_time() -> None:
     live, stops = RunningBlocks(BLOCK, MASK), list[int]()
     places = [live.add(begun(n)) for n in (64, 70, 80)]
-    clock = Clock(None, batch=3, n_steps=4, limit_s=1e9, enough=lambda: stops.append(1), n_warm=2)
+    clock = StepClock(None, batch=3, n_steps=4, limit_s=1e9, enough=lambda: stops.append(1), n_warm=2)
     for n in (1, 2, 3, *[3] * 8):
         chunks = live.chunks(np.array(places[:n], np.int32), np.full(n, 8, np.int32))
-        drawn = clock(chunks, unsure(chunks))
-        live.take(chunks, drawn.tokens, drawn.confidence, drawn.entropy)
+        tokens, confidence, entropy = unsure(chunks)
+        live.take(chunks, tokens, clock(chunks, confidence), entropy)
     assert len(clock.seen) == 8 - 2  # the third step completes the batch
     assert len(stops) == 1
     assert {each.replies for each in clock.seen} == {3}
@@ -143,8 +153,8 @@ def test_the_clock_waits_for_all_and_stops_in_time() -> None:
 
 
 def test_a_batch_in_parts_counts_as_one_step() -> None:
-    halves = [Seen(0.1 * i, 2, 16, 8, 3) for i in range(5)]
-    timed = Timed.of("8", 4, halves)
+    halves = [SeenStep(0.1 * i, 2, 16, 8, 3) for i in range(5)]
+    timed = StepTiming.of("8", 4, halves)
     assert (timed.seconds, timed.rows, timed.reads, timed.tokens) == pytest.approx((0.2, 32, 16, 6))
     assert timed.tokens_s == pytest.approx(30)
 
@@ -153,9 +163,9 @@ def seconds(rows: Any, n_replies: int) -> Any:
     return np.maximum(5e-3, 5e-3 + 20e-6 * (np.asarray(rows, float) - 256)) + 1e-5 * n_replies
 
 
-def points() -> list[Timed]:
+def points() -> list[StepTiming]:
     shapes = [(batch, size) for batch in (1, 4, 16, 64, 256) for size in (2, 4, 8, 16, 32)]
-    return [Timed(str(c), b, float(seconds(b * c, b)), b * c, b * c / 2, b, b, (0.0,)) for b, c in shapes]
+    return [StepTiming(str(c), b, float(seconds(b * c, b)), b * c, b * c / 2, b, b, (0.0,)) for b, c in shapes]
 
 
 def test_step_times_go_through_what_was_measured() -> None:
@@ -171,7 +181,7 @@ def test_step_times_go_through_what_was_measured() -> None:
 
 @pytest.mark.parametrize("name", ["sdar-tiny", "llada2-tiny"])
 def test_the_floor_counts_rows_weights_and_keys(name: str) -> None:
-    model = RandomModel.made(name, config_of(name), names_of(name), SETTINGS)
+    model = RandomModel.of(name, SETTINGS)
     floor = StepFloor.of(model, RATES, (1, 4, 16), n_context=100)
     assert floor.flop[2] == pytest.approx(16 * floor.flop[0])
     n_in_all = model.weights.n_parameters - 2048 * 64  # but for the embedding
@@ -186,7 +196,7 @@ def test_the_floor_counts_rows_weights_and_keys(name: str) -> None:
 
 def costs() -> Costs:
     return Costs(
-        chunks=seconds, next=seconds, told=seconds, n_context=1,
+        chunks=seconds, next=seconds, fit=seconds, n_context=1,
         floor=lambda rows, n, read: 0.8 * seconds(rows, n), peer={32: 0.03},
     )  # fmt: skip
 
@@ -217,7 +227,7 @@ def test_fixed_sizes_are_worse_served_than_a_chosen_one(monkeypatch: pytest.Monk
     monkeypatch.setattr(elastic_trace, "_LOWEST", 1.0)
     monkeypatch.setattr(elastic_trace, "_HIGHEST", 60.0)
     monkeypatch.setattr(elastic_trace, "_PARTS", (0.5, 1.0))
-    slow = replace(costs(), chunks=slower, told=slower)
+    slow = replace(costs(), chunks=slower, fit=slower)
     found = elastic_trace.capacities(DATASETS[0], slow, seconds=4, workers=1, modes=("auto", "block"))
     auto, block = cast(list[dict[str, Any]], found)
     assert auto["requests_s"] > 1.3 * block["requests_s"] > 0
@@ -227,7 +237,7 @@ def test_fixed_sizes_are_worse_served_than_a_chosen_one(monkeypatch: pytest.Monk
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little of everything."""
-    monkeypatch.setattr(elastic, "rates_of", lambda decoder: RATES)
+    monkeypatch.setattr(elastic.DeviceRates, "of", lambda decoder: RATES)
     monkeypatch.setattr(elastic, "_GRID_STEPS", 6)
     monkeypatch.setattr(elastic, "_LOAD_STEPS", 8)
     row = {"dataset": "x", "mode": "auto", "requests_s": 20.0, "rates": [1.0], "p90_ms": [1.0], "limit_ms": 50.0}
@@ -235,7 +245,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SIMULATION = Simulation(datasets=DATASETS[5:6], n_steps=30)
-WORK = elastic.Work(
+WORK = elastic.ElasticWork(
     batches=(1, 3), loaded=DATASETS[5:6], loaded_batches=(3,), n_prompt=40, budget_s=2, traced=DATASETS[5], trace_s=0.5,
     simulation=SIMULATION,
 )  # fmt: skip
@@ -246,7 +256,7 @@ WORK = elastic.Work(
 def test_a_run(tmp_path: Path) -> None:
     """Of the engine: every mode at every batch, and what is made of it."""
     pytest.importorskip("matplotlib")
-    from ramet.bench import elastic_plot
+    from ramet.bench.elastic import plot as elastic_plot
 
     settings = replace(SETTINGS, latency_cache=str(tmp_path / "profiles"))
     found = elastic.run("sdar-tiny", settings, WORK, peer=False, python=None, watch=nobody())
@@ -266,7 +276,7 @@ def test_a_run(tmp_path: Path) -> None:
     assert list(dict.fromkeys(row["mode"] for row in told["traces"])) == ["next", "auto", "block", "4", "8"]
     assert all(row["served_s"] > 0 and row["p90_ms_simulated"] > 0 for row in told["traces"])
     assert len(told["cells"]) == 2
-    again = Found.from_json(told)
+    again = ElasticReport.from_json(told)
     again.cells, again.summary, again.capacities = [], {}, []
     SIMULATION.run(again, nobody())
     assert again.as_json() == found.as_json(), "afterwards, from the file"
@@ -274,19 +284,19 @@ def test_a_run(tmp_path: Path) -> None:
     names = {path.name for path in (tmp_path / "plots").iterdir()}
     assert names == {"p90.svg", "throughput.svg", "over_time.svg"}
     printed = Console(file=(out := StringIO()), width=140)
-    printed.print(*elastic_table.parts(found))
+    printed.print(*elastic_report.parts(found))
     assert "simulated commits" in out.getvalue()
 
 
 def test_there_is_nothing_to_simulate_before_steps_are_timed() -> None:
-    found = Found("m", {"cpu": "p"}, {"n_prompt": 40}, rates={"flop": [1.0]})
+    found = ElasticReport("m", {"cpu": "p"}, {"n_prompt": 40}, rates={"flop": [1.0]})
     found.steps = [cast(Any, {"commits": "simulated", **each.as_json()}) for each in points()]
     with pytest.raises(InvalidRequest, match="nothing to simulate"):
         costs_of(found)  # whole blocks, and a token a step, are missing
 
 
 def test_a_file_that_is_written_again_is_whole_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, found = tmp_path / "found.json", Found("m", {"cpu": "p"}, {})
+    path, found = tmp_path / "found.json", ElasticReport("m", {"cpu": "p"}, {})
     found.write(path)
     before = path.read_text()
 
@@ -303,13 +313,13 @@ def test_a_file_that_is_written_again_is_whole_at_any_time(tmp_path: Path, monke
 
 @pytest.mark.parametrize(("name", "told"), [("llada2-tiny", True), ("sdar-tiny", False)])
 def test_shapes_with_experts_are_told_to_be_even(name: str, told: bool) -> None:
-    model = RandomModel.made(name, config_of(name), names_of(name), SETTINGS, even=True)
+    model = RandomModel.of(name, SETTINGS, even=True)
     assert ("routing" in model.decoder.ops.why) == told
-    assert isinstance(model.decoder.ops.route_grouped, EvenRouteGrouped) == told
+    assert isinstance(model.decoder.ops.route_grouped, EvenRoute) == told
 
 
 def test_a_trace_that_is_cut_off_tells_what_is_served() -> None:
-    slow = replace(costs(), chunks=slower, told=slower)
+    slow = replace(costs(), chunks=slower, fit=slower)
     served, rest = [], {"n_begun": 16, "max_running": 16, "until": 5.0}
     for rate in (60.0, 90.0):
         trace = elastic_trace.simulated(DATASETS[4], "8", slow, rate=rate, n_requests=600, **rest)
@@ -345,8 +355,8 @@ def test_a_trace_without_a_token_has_figures() -> None:
 
 def test_of_a_trace_only_what_comes_between_its_begin_and_its_end_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(elastic_trace.time, "perf_counter", lambda: now[0])
-    heard = elastic_trace._Heard.of(2)
+    monkeypatch.setattr(elastic_measured.time, "perf_counter", lambda: now[0])
+    heard = elastic_measured._Heard.of(2)
     piece = Piece(cast(Any, (1, 2, 3)), 1)
     heard.hear(0, piece)
     assert heard.some.tolist() == [True, False]
@@ -365,17 +375,17 @@ def test_the_clock_stands_while_it_judges_unless_it_is_not_to(
     now = [0.0]
     monkeypatch.setattr(curve_judge.time, "perf_counter", lambda: now[0])
 
-    def slow(chunks: Chunks, drawn: Told) -> Told:
+    def slow(chunks: Chunks, confidence: FloatArray) -> FloatArray:
         now[0] += 2
-        return drawn
+        return confidence
 
     live = RunningBlocks(BLOCK, MASK)
     place = live.add(begun(64))
-    clock = Clock(slow, batch=0, n_steps=9, limit_s=9, enough=lambda: None, stands=stands)
+    clock = StepClock(slow, batch=0, n_steps=9, limit_s=9, enough=lambda: None, stands=stands)
     for _ in range(3):
         now[0] += 1
         chunks = live.chunks(np.array([place], np.int32), np.array([8], np.int32))
-        clock(chunks, unsure(chunks))
+        clock(chunks, unsure(chunks)[1])
     assert np.diff([each.at for each in clock.seen]).tolist() == [took] * 2
 
 
@@ -387,26 +397,26 @@ def test_both_modes_are_asked_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         return elastic_quick.Answered([], 10, 1e-3, 5, 50)
 
     monkeypatch.setattr(elastic_quick, "answer", answered)
-    work = elastic_quick.Work(repeats=4)
+    work = elastic_quick.QuickWork(repeats=4)
     elastic_quick.clients(cast(Any, {"auto": "a", "block": "b"}), cast(Any, range(99)), 8, work, nobody())
     assert asked["a"] == asked["b"]
     assert len({tuple(each) for each in asked["a"]}) == 5, "each run, and the one that warms up, other ones"
 
 
 def test_replies_that_end_too_soon_have_no_figures() -> None:
-    model = RandomModel.made("sdar-tiny", config_of("sdar-tiny"), names_of("sdar-tiny"), SETTINGS)
+    model = RandomModel.of("sdar-tiny", SETTINGS)
     settings = replace(SETTINGS, chunk_size="8", block_size=BLOCK)
     with Side.opened(model, settings, n_prompt=40, batch=1) as side:
         request = side.request
 
-        def short(number: int, mode: Any) -> Any:
+        def short(number: int, mode: str) -> Any:
             return request(number, mode, 40, 5)
 
         side_type = cast(Any, type(side))
         original, side_type.request = side_type.request, lambda _, number, mode: short(number, mode)
         try:
             with pytest.raises(RametError, match="no figures"):
-                side.run(8, 1, CurveJudge(Curve(0.5, 0.0), BLOCK, np.random.default_rng(0)), n_steps=99, limit_s=9)
+                side.run("8", 1, CurveJudge(Curve(0.5, 0.0), BLOCK, np.random.default_rng(0)), n_steps=99, limit_s=9)
         finally:
             side_type.request = original
 
@@ -450,7 +460,7 @@ def test_the_peers_python_may_be_a_script_beside_us(tmp_path: Path, monkeypatch:
 
 def test_steps_of_the_peer_are_those_in_which_all_decode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lmdeploy_driver, "_N_WARM", 1)
-    clock = lmdeploy_driver.Clock(BLOCK)
+    clock = lmdeploy_driver.PassClock(BLOCK)
     seen = [(0, 2, False), (1, 2, True), (1.5, 2, True), (2.5, 1, True), (3, 2, True), (3.25, 2, True), (4, 2, True)]
     for at, n, decodes in seen:
         event = fake_lmdeploy.Event(enable_timing=True)
@@ -501,7 +511,7 @@ def test_a_batch_that_never_decodes_at_once_has_no_figures(tmp_path: Path) -> No
 
 
 def test_a_checkpoint_for_others_has_every_weight(tmp_path: Path) -> None:
-    model = RandomModel.made("sdar-tiny", config_of("sdar-tiny"), names_of("sdar-tiny"), SETTINGS)
+    model = RandomModel.of("sdar-tiny", SETTINGS)
     sdar_checkpoint.write(model, tmp_path)
     places = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
     assert set(places) == set(model.weights.parts)
@@ -516,7 +526,7 @@ def test_a_checkpoint_for_others_has_every_weight(tmp_path: Path) -> None:
 
 def test_a_checkpoint_may_be_in_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sdar_checkpoint, "_SHARD_BYTES", 100_000)
-    model = RandomModel.made("sdar-tiny", config_of("sdar-tiny"), names_of("sdar-tiny"), SETTINGS)
+    model = RandomModel.of("sdar-tiny", SETTINGS)
     sdar_checkpoint.write(model, tmp_path)
     told = json.loads((tmp_path / "model.safetensors.index.json").read_text())
     files = sorted(path.name for path in tmp_path.glob("*.safetensors"))
@@ -562,7 +572,7 @@ def test_whole_blocks_by_turns_with_the_peers(tmp_path: Path, monkeypatch: pytes
     assert not found.cells
     assert not found.traces
     printed = Console(file=(out := StringIO()), width=140)
-    printed.print(*elastic_table.parts(found))
+    printed.print(*elastic_report.parts(found))
     assert "it 1.0" in out.getvalue()
 
 
@@ -571,7 +581,7 @@ def test_the_command_names_what_there_is() -> None:
     from ramet.cli import bench_elastic
 
     assert bench_elastic.PARTS == elastic.PARTS
-    assert set(bench_elastic.SHAPES) == set(RAW)
+    assert set(bench_elastic.SHAPES) == set(BLOCK_SHAPES)
 
 
 def test_shapes_are_those_of_their_names() -> None:
@@ -580,15 +590,18 @@ def test_shapes_are_those_of_their_names() -> None:
         plan = FAMILIES[config.model_type].plan(FAMILIES[config.model_type].shape(config), names_of(name))
         parts = {weight.parts: int(np.prod(weight.shape)) for weight in plan.values()}
         assert sum(parts.values()) == pytest.approx(size, rel=0.01)
-        assert masking_of(name).size == BLOCK
-    assert set(RAW) > {"sdar-tiny"}
+        assert block_config_of(name).size == BLOCK
+    assert set(BLOCK_SHAPES) > {"sdar-tiny"}
 
 
 @pytest.mark.slow
 def test_a_small_models_answers_and_clients(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(elastic_quick, "_LEAST", 2)
-    directory, _ = block_models.saved("sdar")
-    work = elastic_quick.Work(n_examples=3, clients=(2,), repeats=2, sizes=(2, 4, 32), max_tokens=12)
+    saved, _ = block_models.saved("sdar")
+    directory = shutil.copytree(saved, tmp_path / "model")
+    examples = [{"task": "t", "prompt": f"{i} plus one?", "answer": "x"} for i in range(4)]
+    (directory / elastic_quick.HELD_OUT).write_text(json.dumps(examples))
+    work = elastic_quick.QuickWork(n_examples=3, clients=(2,), repeats=2, sizes=(2, 4, 32), max_tokens=12)
     settings = {"device": "cpu", "dtype": "float32", "threads": 1, "block_size": 8, "latency_cache": str(tmp_path)}
     found = elastic_quick.run(str(directory), settings, work, watch=nobody())
     rows = cast(list[dict[str, Any]], found.quality)
@@ -603,8 +616,20 @@ def test_a_small_models_answers_and_clients(monkeypatch: pytest.MonkeyPatch, tmp
     assert clients["clients"] == 2
     assert {mode: len(each["samples"]) for mode, each in clients["tokens_s"].items()} == {"auto": 2, "block": 2}
     printed = Console(file=StringIO(), width=140)
-    printed.print(*elastic_table.parts(found))
+    printed.print(*elastic_report.parts(found))
     json.dumps(found.as_json(), allow_nan=False)
+
+
+def test_examples_are_those_beside_the_model(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InvalidRequest, match=r"model: .* has no held_out\.json"):
+        elastic_quick.QuickWork(2).examples(str(tmp_path))
+    found = [{"task": "t", "prompt": str(i), "answer": ""} for i in range(5)]
+    (tmp_path / elastic_quick.HELD_OUT).write_text(json.dumps(found))
+    seeds = [elastic_quick.QuickWork(2, seed=seed).examples(str(tmp_path)) for seed in range(3)]
+    assert [[each["prompt"] for each in own] for own in seeds] == [["0", "1"], ["2", "3"], ["4", "0"]]
+    with pytest.raises(InvalidRequest, match=r"examples: .* has 5"):
+        elastic_quick.QuickWork(6).examples(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -656,7 +681,7 @@ def test_a_file_that_cannot_be_simulated_over_is_refused(tmp_path: Path, told: A
 
     if isinstance(told, dict):
         shapes = [(mode, 3) for mode in ("2", "4", "8", "16", "32", "block", "next")]
-        steps = [Timed(mode, batch, 0.1, 3.0, 3.0, 3.0, 30.0, (0.1,)).as_json() for mode, batch in shapes]
+        steps = [StepTiming(mode, batch, 0.1, 3.0, 3.0, 3.0, 30.0, (0.1,)).as_json() for mode, batch in shapes]
         rest = {"steps": steps} if "rates" in told else {}
         told = {"bench": "elastic", "model": "m", "machine": {"cpu": "p"}, "settings": {"n_prompt": 40}, **rest, **told}
     path = tmp_path / "told.json"
@@ -673,7 +698,7 @@ def test_a_run_that_was_ended_early_is_shown_as_it_is(tmp_path: Path) -> None:
 
     row = {"batch": 1, "rows": 32, "ms": 8.0, "floor_ms": 4.0, "floor_read_ms": 4.0, "over_floor": 2.0}
     whole = [row | {"over_floor_read": 2.0, "peer_ms": 12.0, "peer_over_ours": 1.5}, row | {"over_floor_read": 2.0}]
-    found = Found("m", {"cpu": "p"}, {}, peer={"name": "it 1.0"}, whole=cast(Any, whole), note="By hand.")
+    found = ElasticReport("m", {"cpu": "p"}, {}, peer={"name": "it 1.0"}, whole=cast(Any, whole), note="By hand.")
     found.write(tmp_path / "told.json")
     asked = ["bench", "elastic", "--from", str(tmp_path / "told.json"), "--parts", "none"]
     result = CliRunner().invoke(main, [*asked, "--json", str(tmp_path / "again.json")])
@@ -687,7 +712,7 @@ def test_rows_name_their_hardware() -> None:
     machine = {"cpu": "A Processor", "gpu": "A Card"}
     rows = [{"mode": "auto"}]
     for device, hardware in (("cuda", "A Card"), ("cpu", "A Processor")):
-        found = Found(model="m", machine=machine, settings={"device": device}, steps=list(rows))
+        found = ElasticReport(model="m", machine=machine, settings={"device": device}, steps=list(rows))
         assert cast(Any, found.as_json())["steps"] == [{"hardware": hardware, "mode": "auto"}]
 
 

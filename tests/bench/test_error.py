@@ -11,9 +11,9 @@ import torch
 from click.testing import CliRunner
 from fixtures import tiny
 
-from ramet.bench import error
-from ramet.bench.random_weights import RandomWeights
-from ramet.bench.watch import nobody
+from ramet.bench.core.document import nobody
+from ramet.bench.core.random_weights import RandomWeights
+from ramet.bench.error import run as error
 from ramet.engine.settings import EngineSettings
 from ramet.families.family import Weight
 
@@ -43,7 +43,7 @@ def test_slots_of_canvases_are_questions() -> None:
 
 
 def test_a_summary() -> None:
-    found = error.Found("m", {}, {}, None)
+    found = error.ErrorReport("m", {}, {}, None)
     assert found.summaries() == {}
     ours, exact = ([[0.5, 0.5, 0, 0], second] for second in ([0.2, 0.8, 0, 0], [0.6, 0.4, 0, 0]))
     found.probabilities = {"ours": np.array(ours), "float32": np.array(exact)}

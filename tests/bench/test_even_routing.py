@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
-from ramet.bench.asked import Form
-from ramet.bench.diffusion_peer import DiffusionPeer
-from ramet.bench.even_routing import EvenRoute, EvenRouteGrouped, Route, scrambled
-from ramet.bench.products import ExpertsProduct, products
-from ramet.bench.random_model import RandomModel
-from ramet.bench.reads_sides import Sides
+from ramet.bench.core.canvases import CanvasForm
+from ramet.bench.core.products import ExpertsProduct, products
+from ramet.bench.core.random_model import EvenRoute, RandomModel, scrambled
+from ramet.bench.peers.diffusion import DiffusionPeer
+from ramet.bench.reads.sides import Sides
 from ramet.engine.settings import EngineSettings
 from ramet.ops.experts.reference import route, route_grouped
 
+Route = Callable[[torch.Tensor, int, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor]]
 BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 N_ROWS, N_EXPERTS, N_CHOSEN = 512, 64, 4
 
@@ -34,7 +34,7 @@ def grouped(logits: torch.Tensor, n_chosen: int, scale: torch.Tensor | None) -> 
 
 
 def even_grouped(logits: torch.Tensor, n_chosen: int, scale: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    return EvenRouteGrouped(route_grouped)(logits, torch.ones(N_EXPERTS), n_chosen, 8, 4, 1.0)
+    return EvenRoute(route_grouped)(logits, torch.ones(N_EXPERTS), n_chosen, 8, 4, 1.0)
 
 
 @BOTH
@@ -69,7 +69,7 @@ def settings(dtype: str) -> EngineSettings:
 
 def choices(model: RandomModel, sides: Sides) -> Iterator[torch.Tensor]:
     """The experts that the rows of each layer choose, in our pass and then in the peer's."""
-    asked, found = sides.draw(Form.of(188, 32)), []
+    asked, found = sides.draw(CanvasForm.of(188, 32)), []
     yield from (each.chosen for each in products(model.decoder, asked.tree) if isinstance(each, ExpertsProduct))
     assert isinstance(sides.peer, DiffusionPeer)
     for place, module in sides.peer.model.named_modules():

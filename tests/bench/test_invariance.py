@@ -14,16 +14,16 @@ import pytest
 from click.testing import CliRunner
 from fixtures import tiny
 
-from ramet.bench import invariance, invariance_table
-from ramet.bench.loads import Load
-from ramet.bench.probes import DecisionProbe, Numbers, Probe, TreeProbe
-from ramet.bench.samples import Effort, Row
-from ramet.bench.shapes import Shape
-from ramet.bench.tallies import Invariance, Tally
-from ramet.bench.watch import nobody
+from ramet.bench.core.document import nobody
+from ramet.bench.core.samples import Effort, Row
+from ramet.bench.core.shapes import DecisionShape
+from ramet.bench.invariance import report as invariance_report
+from ramet.bench.invariance import run as invariance
+from ramet.bench.invariance.probes import DecisionProbe, Numbers, Probe, RandomLoad, TreeProbe
+from ramet.bench.invariance.report import BitTally, InvarianceReport
 from ramet.engine import Engine
 
-LOAD = Load(7, 128, [], [])
+LOAD = RandomLoad(7, 128, [], [])
 
 
 def _trees(n: int) -> list[TreeProbe]:
@@ -36,8 +36,8 @@ def test_a_load_is_drawn_again_from_its_number() -> None:
     def stranger(rng: random.Random) -> Probe:
         return TreeProbe.draw(rng, 100, 40)
 
-    assert Load.draw(3, 0, probes, stranger) == Load.draw(3, 0, probes, stranger)
-    loads = [Load.draw(number, 0, probes, stranger) for number in range(40)]
+    assert RandomLoad.draw(3, 0, probes, stranger) == RandomLoad.draw(3, 0, probes, stranger)
+    loads = [RandomLoad.draw(number, 0, probes, stranger) for number in range(40)]
     assert len({load.max_round_tokens for load in loads}) > 2
     assert {ask.number for load in loads for ask in load.then} == {-1, 0, 1, 2, 3}
     resumed = [ask.probe for load in loads for ask in load.first]
@@ -80,7 +80,7 @@ def test_numbers_come_by_question_whatever_their_order(engine: Engine, probe: Pr
 
 
 def test_a_tally_counts_bits_and_measures_them() -> None:
-    tally, one = Tally(), np.array([1.0, -0.0], np.float32)
+    tally, one = BitTally(), np.array([1.0, -0.0], np.float32)
     tally.take(LOAD, 0, 0, one, one.copy())
     assert (tally.answers, tally.differ, tally.largest) == (1, 0, 0.0)
     tally.take(LOAD, 0, 1, one, np.array([1.0, 0.0], np.float32))  # another bit, the same number
@@ -90,12 +90,12 @@ def test_a_tally_counts_bits_and_measures_them() -> None:
     assert [(d.load, d.max_round_tokens, d.probe, d.question) for d in tally.listed] == [(7, 128, 0, 1), (7, 128, 2, 1)]
 
 
-def _work(n_loads: int, *shapes: Shape) -> invariance.Work:
-    return invariance.Work(n_loads, 30, shapes, Effort(repeats=2))
+def _work(n_loads: int, *shapes: DecisionShape) -> invariance.Work:
+    return invariance.InvarianceWork(n_loads, 30, shapes, Effort(repeats=2))
 
 
 def test_a_run_compares_at_both_levels_and_times_both(engine: Engine, tmp_path: Path) -> None:
-    found = invariance.run({"mode": engine, "plain": engine}, _work(2, Shape(20, 2, 3)), nobody())
+    found = invariance.run({"mode": engine, "plain": engine}, _work(2, DecisionShape(20, 2, 3)), nobody())
     for level in ("trees", "decisions"):
         assert found.tallies[level]["mode"].answers == found.tallies[level]["plain"].answers > 0
         assert found.tallies[level]["mode"].largest < 1e-3  # rounding: the engine here is in no mode
@@ -130,10 +130,10 @@ def test_a_single_bit_is_noticed(engine: Engine, monkeypatch: pytest.MonkeyPatch
     assert found.n_faults >= tally.differ
 
 
-def _found(differ: int) -> Invariance:
-    tallies = {"trees": {"mode": Tally(90, differ, 0.5), "plain": Tally(90, 12, 0.25)}}
+def _found(differ: int) -> InvarianceReport:
+    tallies = {"trees": {"mode": BitTally(90, differ, 0.5), "plain": BitTally(90, 12, 0.25)}}
     row = Row("400x1x60", samples={"mode": [3.0], "plain": [2.0]})
-    return Invariance("m", {}, {}, 5, tallies, [row])
+    return InvarianceReport("m", {}, {}, 5, tallies, [row])
 
 
 def test_tables_say_what_was_found() -> None:
@@ -142,7 +142,7 @@ def test_tables_say_what_was_found() -> None:
     found = _found(0)
     found.tallies["trees"]["mode"].take(LOAD, 4, 2, np.zeros(1), np.ones(1))
     console = Console(width=140, record=True, file=StringIO())
-    for table in invariance_table.parts(found):
+    for table in invariance_report.parts(found):
         console.print(table)
     text = console.export_text()
     for words in ("5 loads", "91", "12", "0.25", "128", "1.50"):
@@ -155,7 +155,7 @@ def test_the_command_fails_where_an_answer_differs(differ: int, code: int, monke
 
     seen = {}
 
-    def run(engines: dict[str, Engine], work: invariance.Work, watch: object) -> Invariance:
+    def run(engines: dict[str, Engine], work: invariance.Work, watch: object) -> InvarianceReport:
         seen.update({name: engine.settings.batch_invariant for name, engine in engines.items()}, work=work)
         return _found(differ)
 
@@ -164,4 +164,4 @@ def test_the_command_fails_where_an_answer_differs(differ: int, code: int, monke
     result = CliRunner().invoke(main, ["bench", "invariance", *arguments])
     assert result.exit_code == code, result.output
     assert (seen["mode"], seen["plain"]) == (True, False)
-    assert (seen["work"].n_loads, seen["work"].shapes, seen["work"].effort.repeats) == (5, [Shape(20, 2, 3)], 3)
+    assert (seen["work"].n_loads, seen["work"].shapes, seen["work"].effort.repeats) == (5, [DecisionShape(20, 2, 3)], 3)

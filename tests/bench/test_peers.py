@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,18 +17,19 @@ from fakes import flide as fake_flide
 from fakes.cuda import Card
 from fixtures import tiny
 
-from ramet.bench import decisions, flide_peer
-from ramet.bench.arithmetic import attention_flop
-from ramet.bench.in_process import SHAPES, compare
-from ramet.bench.memory import Memory
-from ramet.bench.own import Own
-from ramet.bench.peer import Contestant, Prompts
-from ramet.bench.products import LinearProduct
-from ramet.bench.rates import Rates
-from ramet.bench.samples import Effort, JsonObject, Row
-from ramet.bench.shapes import Prompt, Shape, Trial
-from ramet.bench.timing import on_device
-from ramet.bench.watch import nobody
+from ramet.bench.core.document import nobody
+from ramet.bench.core.floor import attention_flop
+from ramet.bench.core.memory import DeviceMemory
+from ramet.bench.core.products import LinearProduct
+from ramet.bench.core.rates import DeviceRates
+from ramet.bench.core.samples import Effort, JsonObject, Row
+from ramet.bench.core.shapes import DecisionShape, Prompt, Trial
+from ramet.bench.core.timing import on_device
+from ramet.bench.decisions import run as decisions
+from ramet.bench.decisions.in_process import SHAPES, compare
+from ramet.bench.decisions.own import Own
+from ramet.bench.peers import flide as flide_peer
+from ramet.bench.peers.peer import Contestant, Prompts
 from ramet.cli import main
 from ramet.engine import Engine
 from ramet.round import Capacity, Round, Stream
@@ -52,17 +53,18 @@ def test_named_shapes_are_those_of_the_names() -> None:
     trials = decisions.token_trials(None, list(decisions.NAMED))
     assert len(trials) == 8
     assert decisions.token_trials("race4x16, 20x2x3@2", SHAPES) == [
-        Trial(Shape(400, 4, 60), 16), Trial(Shape(20, 2, 3), 2),
+        Trial(DecisionShape(400, 4, 60), 16), Trial(DecisionShape(20, 2, 3), 2),
     ]  # fmt: skip
 
 
 def test_several_requests_are_one_round_and_one_batch() -> None:
-    report = decisions.beside_transformers(str(tiny.qwen3()), "20x3x4@3", EFFORT, 1, nobody())
+    report = decisions.Comparison(str(tiny.qwen3()), "20x3x4@3", EFFORT, 1, nobody()).run("transformers")
     (row,) = report.as_json()["rows"]  # type: ignore[misc]
     found: dict[str, Any] = dict(row)  # type: ignore[arg-type]
     assert (found["shape"], found["n_stream"], found["rounds"]) == ("20x3x4@3", 3 * 32, 1)
     assert set(found["difference"]) == {"round", "pass", "batch", "loop"}
-    alone = decisions.beside_transformers(str(tiny.qwen3()), "20x3x4", EFFORT, 1, nobody()).rows[0].notes
+    comparison = decisions.Comparison(str(tiny.qwen3()), "20x3x4", EFFORT, 1, nobody())
+    alone = comparison.run("transformers").rows[0].notes
     for part in ("floor", "attention"):
         assert found[f"{part}_gflop"] == pytest.approx(3 * alone[f"{part}_gflop"])  # type: ignore[operator]
 
@@ -127,8 +129,8 @@ def _product(n_rows: int, n_in: int, n_out: int) -> LinearProduct:
 
 def test_the_linear_limit_counts_every_row_or_every_weight() -> None:
     found = [_product(10, 4, 8), _product(2, 8, 4)]  # of the second, two rows alone are read
-    assert Rates(flop_per_s=1e3, bytes_per_s=1e9).linear_ms(found, 10) == 2 * 10 * 64
-    assert Rates(flop_per_s=1e9, bytes_per_s=1e3).linear_ms(found, 10) == 2 * 64
+    assert DeviceRates(flop_per_s=1e3, bytes_per_s=1e9).linear_ms(found, 10) == 2 * 10 * 64
+    assert DeviceRates(flop_per_s=1e9, bytes_per_s=1e3).linear_ms(found, 10) == 2 * 64
 
 
 class _Nobody:
@@ -144,10 +146,10 @@ class _Nobody:
 
 
 def test_limits_are_those_of_all_requests() -> None:
-    rates = Rates(flop_per_s=1e9, bytes_per_s=1e15)
+    rates = DeviceRates(flop_per_s=1e9, bytes_per_s=1e15)
     with Engine.load(tiny.llama(), dtype="float32", threads=1) as engine:
-        trial = Trial(Shape(20, 3, 4), 2)
-        row = compare(Own(engine, rates), _Nobody(), trial, EFFORT, Memory(), lambda _: None)
+        trial = Trial(DecisionShape(20, 3, 4), 2)
+        row = compare(Own(engine, rates), _Nobody(), trial, EFFORT, DeviceMemory(), lambda _: None)
         assert row.notes["attention_limit_ms"] == pytest.approx(2 * attention_flop(engine.shape, trial.shape) / 1e6)
         limits = float(row.notes["linear_limit_ms"]) + float(row.notes["attention_limit_ms"])  # type: ignore[arg-type]
         assert row.notes["pass_over_limits"] == pytest.approx(row.median("pass") / limits)  # type: ignore[operator]
@@ -157,7 +159,7 @@ def test_limits_are_those_of_all_requests() -> None:
 
 def test_a_recorded_pass_is_replayed_and_not_uploaded_again() -> None:
     with Engine.load(tiny.llama(), dtype="float32", threads=1) as engine:
-        prompt, model = Prompt.draw(Shape(20, 3, 4), random.Random(0), engine.shape.vocab_size), engine.model
+        prompt, model = Prompt.draw(DecisionShape(20, 3, 4), random.Random(0), engine.shape.vocab_size), engine.model
         replays: list[None] = []
         outs: list[torch.Tensor] = []
 
@@ -167,29 +169,23 @@ def test_a_recorded_pass_is_replayed_and_not_uploaded_again() -> None:
             return outs[-1], stream
 
         graph = SimpleNamespace(replay=lambda: replays.append(None))
-        recorded = _Recorded(lambda: (Capacity(64, 8, 2), (graph, outs[-1])))
-        engine.runner.graphs = SimpleNamespace(launch=launch, _recorded=recorded)  # type: ignore[assignment]
+
+        def recording(hidden: torch.Tensor) -> tuple[Capacity, Any]:
+            assert hidden is outs[-1]
+            return Capacity(64, 8, 2), graph
+
+        engine.runner.graphs = SimpleNamespace(launch=launch, recording=recording)  # type: ignore[assignment]
         own = Own(engine)
         run = own.contestants([prompt], [1, 2])["pass"]([prompt])
         answers = [run()[1], run()[1]]
-        assert own.notes(Trial(Shape(20, 3, 4)), Row("20x3x4"), [prompt], [1, 2])["pass_rows"] == 64
+        assert own.notes(Trial(DecisionShape(20, 3, 4)), Row("20x3x4"), [prompt], [1, 2])["pass_rows"] == 64
         assert (len(outs), len(replays)) == (1, 2)
         assert np.array_equal(answers[0], own.contestants([prompt], [1, 2])["ours"]([prompt])()[1])  # type: ignore[arg-type]
         assert np.array_equal(answers[0], answers[1])  # type: ignore[arg-type]
 
 
-class _Recorded(dict[Any, Any]):
-    """One pass, looked up when it is asked for."""
-
-    def __init__(self, item: Callable[[], tuple[Any, Any]]) -> None:
-        self._item = item
-
-    def items(self) -> Any:
-        return [self._item()]
-
-
 def test_rates_are_measured() -> None:
-    rates = Rates.measure(CPU, torch.float32, size=64, copy_bytes=1 << 16)
+    rates = DeviceRates.measure(CPU, torch.float32, size=64, copy_bytes=1 << 16)
     assert rates.flop_per_s > 0
     assert rates.bytes_per_s > 0
     assert rates.flop_ms(0) == 0
@@ -215,7 +211,7 @@ def test_a_gpu_is_timed_by_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_memory_of_two_on_one_gpu_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    card, memory = Card(), Memory()
+    card, memory = Card(), DeviceMemory()
     card.install(monkeypatch)
     with memory.of("ours", loading=True):
         card.work(keeps=100, touches=50)
@@ -233,7 +229,7 @@ def test_memory_of_two_on_one_gpu_is_told_apart(monkeypatch: pytest.MonkeyPatch)
 
 def test_no_memory_is_counted_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    memory = Memory()
+    memory = DeviceMemory()
     with memory.of("ours", loading=True):
         pass
     assert memory.as_json() == {}

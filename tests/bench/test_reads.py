@@ -16,18 +16,18 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from ramet.bench import reads, reads_table
-from ramet.bench.asked import N_COLUMNS, Asked, Form
-from ramet.bench.closed_loop import closed_loop
-from ramet.bench.products import LinearProduct
-from ramet.bench.random_model import RandomModel
-from ramet.bench.random_weights import RandomWeights
-from ramet.bench.rates import Rates
-from ramet.bench.reads_found import AGAIN, ISOLATED, JOINT, ONE, PEER, TWO, Found, Load, saved
-from ramet.bench.reads_sides import Sides
-from ramet.bench.samples import Effort, Row, interleave
-from ramet.bench.true_shapes import TEXTS, config_of
-from ramet.bench.watch import nobody
+from ramet.bench.core.canvases import N_COLUMNS, CanvasForm, CanvasRead
+from ramet.bench.core.document import nobody
+from ramet.bench.core.named_shapes import CANVAS_SHAPES, config_of
+from ramet.bench.core.products import LinearProduct
+from ramet.bench.core.random_model import RandomModel
+from ramet.bench.core.random_weights import RandomWeights
+from ramet.bench.core.rates import DeviceRates
+from ramet.bench.core.samples import Effort, Row, interleave
+from ramet.bench.reads import report as reads_report
+from ramet.bench.reads import run as reads
+from ramet.bench.reads.report import AGAIN, ISOLATED, JOINT, ONE, PEER, TWO, ReadLoad, ReadsReport, saved
+from ramet.bench.reads.sides import Sides, closed_loop
 from ramet.engine.engine import Engine
 from ramet.engine.settings import EngineSettings
 from ramet.errors import RametError
@@ -49,7 +49,7 @@ PLAN: Plan = {
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow machine takes seconds to say how fast it is."""
-    monkeypatch.setattr(reads, "rates_of", lambda decoder: Rates(1e12, 1e11))
+    monkeypatch.setattr(reads.DeviceRates, "of", lambda decoder: DeviceRates(1e12, 1e11))
     monkeypatch.setattr(reads, "_LEAST_BLOCK_S", 0.05)
 
 
@@ -96,23 +96,22 @@ def test_named_shapes_have_the_size_that_they_are_named_for(name: str, least: fl
 
 
 def test_every_shape_has_experts_and_keys_that_are_values() -> None:
-    assert {len(text) for name, text in TEXTS.items() if name != "tiny"} == {11}
-    for name in TEXTS:
+    for name in CANVAS_SHAPES:
         shape = FAMILIES["diffusion_gemma"].shape(config_of(name).get_text_config())
         assert cast(Any, shape.layers[5].mixer).keys_are_values
         assert not cast(Any, shape.layers[4].mixer).keys_are_values
 
 
 def test_a_joint_canvas_has_a_slot_for_each_question_behind_its_number() -> None:
-    form = Form.joint(100, 11)
+    form = CanvasForm.joint(100, 11)
     assert form.slots == (2, 6, 10, 14, 18, 22, 26, 30, 34, 39, 44)
     assert form.width == 48
     assert (form.n_rows, str(form)) == (148, "100+48")
 
 
 def test_isolated_canvases_have_a_slot_each() -> None:
-    form = Form.isolated(100, 11)
-    asked = Asked.draw(form, np.random.default_rng(0), 1000)
+    form = CanvasForm.isolated(100, 11)
+    asked = CanvasRead.draw(form, np.random.default_rng(0), 1000)
     assert (form.n_rows, str(form)) == (276, "100+11x16")
     assert asked.tree.lengths.tolist() == [100] + [16] * 11
     assert asked.tree.blocks.tolist() == [1] + [WHOLE] * 11
@@ -122,7 +121,7 @@ def test_isolated_canvases_have_a_slot_each() -> None:
 
 def test_every_read_has_ids_of_its_own() -> None:
     rng = np.random.default_rng(0)
-    first, second = (Asked.draw(Form.of(20, 8), rng, 1000) for _ in range(2))
+    first, second = (CanvasRead.draw(CanvasForm.of(20, 8), rng, 1000) for _ in range(2))
     assert first.prompt.tolist() != second.prompt.tolist()
 
 
@@ -161,8 +160,8 @@ class _Slow:
 
 def test_clients_ask_again_once_they_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, rng = _Slow(), np.random.default_rng(0)
-    monkeypatch.setattr("ramet.bench.closed_loop.time", SimpleNamespace(perf_counter=lambda: engine.now))
-    trees = [Asked.draw(Form.of(5, 4), rng, 100).tree for _ in range(9)]
+    monkeypatch.setattr("ramet.bench.reads.sides.time", SimpleNamespace(perf_counter=lambda: engine.now))
+    trees = [CanvasRead.draw(CanvasForm.of(5, 4), rng, 100).tree for _ in range(9)]
     rate, ms = closed_loop(cast(Engine, engine), trees, 3)
     assert (engine.most, len(ms)) == (3, 9)
     assert ms == pytest.approx([10.0] * 9)
@@ -175,7 +174,7 @@ def model() -> RandomModel:
 
 
 def test_a_run(tmp_path: Path) -> None:
-    work = reads.Work((40, 70), 8, (1, 2), 3, 4, Effort(repeats=2, budget_s=0.1))
+    work = reads.ReadsWork((40, 70), 8, (1, 2), 3, 4, Effort(repeats=2, budget_s=0.1))
     found = reads.run("tiny", SETTINGS, work, with_peer=True, price=100.0, watch=nobody())
     assert set(found.difference) == {TWO, PEER}
     assert max(found.difference.values()) < 1e-5
@@ -196,13 +195,13 @@ def test_a_run(tmp_path: Path) -> None:
 
 
 def test_a_peer_with_views_for_weights_says_the_same(model: RandomModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ramet.bench import diffusion_peer
+    from ramet.bench.peers import diffusion as diffusion_peer
 
     monkeypatch.setattr(diffusion_peer, "free_bytes", lambda device: 0)
     with Sides.opened(model, SETTINGS, with_peer=True) as sides:
         assert sides.peer is not None
         assert sides.peer.shared
-        asked = sides.draw(Form.of(30, 8))
+        asked = sides.draw(CanvasForm.of(30, 8))
         np.testing.assert_allclose(sides.turns[PEER](asked), sides.turns[ONE](asked), rtol=0, atol=1e-5)
 
 
@@ -217,7 +216,7 @@ def test_a_wrong_answer_has_no_figures(model: RandomModel, monkeypatch: pytest.M
 def test_floors_are_arithmetic_and_bytes() -> None:
     """Of the rows that are multiplied: in the last layer those that are read."""
     product = LinearProduct(pack(torch.zeros(30, 20)), 3, 20, 30, torch.bfloat16)
-    rates = Rates(flop_per_s=1e6, bytes_per_s=1e5)
+    rates = DeviceRates(flop_per_s=1e6, bytes_per_s=1e5)
     assert rates.floors_ms([product]) == pytest.approx((2 * 3 * 20 * 30 / 1e3, 2 * 20 * 30 / 1e2))
     assert rates.linear_ms([product], 100) == pytest.approx(120.0)
 
@@ -225,7 +224,7 @@ def test_floors_are_arithmetic_and_bytes() -> None:
 def test_rates_of_a_cpu_are_those_of_its_faster_product(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock of which looking takes a millisecond, and a product as it is packed here five."""
     ticks = iter(range(10**6))
-    monkeypatch.setattr("ramet.bench.timing.time", SimpleNamespace(perf_counter=lambda: next(ticks) / 1e3))
+    monkeypatch.setattr("ramet.bench.core.timing.time", SimpleNamespace(perf_counter=lambda: next(ticks) / 1e3))
 
     def packed(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Any:
         def product(x: torch.Tensor) -> torch.Tensor:
@@ -235,13 +234,13 @@ def test_rates_of_a_cpu_are_those_of_its_faster_product(monkeypatch: pytest.Monk
 
         return product
 
-    found = Rates.measure_cpu(torch.float32, packed, size=64, n_bytes=1 << 16)
+    found = DeviceRates.measure_cpu(torch.float32, packed, size=64, n_bytes=1 << 16)
     assert found.flop_per_s == pytest.approx(2 * 64**3 / 1e-3)
     assert found.bytes_per_s == pytest.approx((1 << 16) / 1e-3)
 
 
-def _load() -> Load:
-    load = Load("40+8", 5)
+def _load() -> ReadLoad:
+    load = ReadLoad("40+8", 5)
     for name, rates in ((ONE, [9.0, 11.0, 10.0]), (TWO, [8.0]), (AGAIN, [8.2])):
         for rate in rates:
             load.add(name, rate, [1e3 / rate, 2e3 / rate], n_steps=1)
@@ -258,7 +257,7 @@ def test_a_load_says_gain_noise_and_cost() -> None:
     assert load.steps_a_read(ONE) == 0.5
 
 
-def _found() -> Found:
+def _found() -> ReadsReport:
     row = Row("40+8", {ONE: [80.0, 80.0], TWO: [100.0, 100.0], AGAIN: [101.0], PEER: [240.0]})
     row.notes = {
         "reads": 2,
@@ -268,7 +267,7 @@ def _found() -> Found:
         "difference": {TWO: 0.0},
     }
     several = Row("40, 3 questions", {JOINT: [10.0], ISOLATED: [14.0]}, {"rows": {JOINT: 56, ISOLATED: 88}})
-    return Found(
+    return ReadsReport(
         "m: 1 parameter; none", {}, {}, 996.0, {"name": "transformers 5"}, {"flop_per_s": 1e12, "bytes_per_s": 1e11},
         {TWO: 0.0}, {"model": 1.5}, [row], [_load()], [several],
     )  # fmt: skip
@@ -279,7 +278,7 @@ def test_tables_say_what_was_found() -> None:
 
     assert saved(_found().latency[0]) == pytest.approx(0.2)
     console = Console(width=120, record=True, file=StringIO())
-    for table in reads_table.parts(_found()):
+    for table in reads_report.parts(_found()):
         console.print(table)
     text = console.export_text()
     for words in (
@@ -299,13 +298,13 @@ def test_tables_say_what_was_found() -> None:
 
 def test_plot_is_the_same_for_the_same_run(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from ramet.bench.reads_plot import draw
+    from ramet.bench.reads.plot import draw
 
     found = _found()
     for name in ("a.svg", "b.svg"):
         draw(found, tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-    found.loads.append(Load("70+8", 1, {ONE: [1.0], TWO: [2.0]}, {ONE: [1.0], TWO: [2.0]}, {}))
+    found.loads.append(ReadLoad("70+8", 1, {ONE: [1.0], TWO: [2.0]}, {ONE: [1.0], TWO: [2.0]}, {}))
     draw(found, tmp_path / "b.svg")
     assert (tmp_path / "a.svg").read_bytes() != (tmp_path / "b.svg").read_bytes()
 

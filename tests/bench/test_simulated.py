@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from oracles.blocks import Blocks
+from oracles.curve_fit import fitted, moments
+from oracles.sequences import Sequences
 
-from ramet.bench.commit_curves import DATASETS, Curve, Dataset, fitted
-from ramet.bench.simulated import Decoder, Mode, Sequences
-from ramet.bench.simulated_loads import Trace, capacity, lengths, served, steps
+from ramet.bench.elastic.cells import lengths, steps
+from ramet.bench.elastic.commit_curves import DATASETS, Curve, Dataset
+from ramet.bench.elastic.simulated import Mode, SimulatedReplies
+from ramet.bench.elastic.traces import Trace, capacity, served
 from ramet.denoise.elastic import Auto, Fixed
 from ramet.denoise.latency import Latency, Timing
 from ramet.tree import BoolArray
@@ -69,9 +72,9 @@ def test_a_sequence_does_what_blocks_do(n_tokens: int, size: int, pattern: tuple
 
 def test_a_run_lasts_to_the_end_of_its_block() -> None:
     def gained(*, lasting: bool) -> float:
-        sequences = Sequences(Curve(0.0, 0.05, lasting=lasting), 32, np.random.default_rng(3))
-        sequences.add(np.full(100, 1 << 40))
-        return float(np.mean([sequences.chunks(8).gained.mean() for _ in range(150)]))
+        replies = SimulatedReplies(Curve(0.0, 0.05, lasting=lasting), Fixed(8), 32, np.random.default_rng(3))
+        replies.add(np.full(100, 1 << 29))
+        return float(np.mean([replies.step().gained.mean() for _ in range(150)]))
 
     assert gained(lasting=True) > 1.2 * gained(lasting=False)
 
@@ -79,42 +82,59 @@ def test_a_run_lasts_to_the_end_of_its_block() -> None:
 @pytest.mark.parametrize("mode", [Fixed(4), "block", "next"])
 def test_every_token_is_gained_once(mode: Mode) -> None:
     wanted = np.array([1, 5, 8, 40, 13])
-    sequences = Sequences(Curve(0.5, 0.05), BLOCK, np.random.default_rng(1))
-    sequences.add(wanted)
-    decoder, numbers, gained = Decoder(sequences, mode, BLOCK), np.arange(5), np.zeros(5, np.int64)
-    while len(sequences):
-        stepped = decoder.step()
-        gained[numbers] += stepped.gained
-        numbers = numbers[~stepped.ended]
-        sequences.drop(stepped.ended)
+    replies = SimulatedReplies(Curve(0.5, 0.05), mode, BLOCK, np.random.default_rng(1))
+    replies.add(wanted)
+    numbers, gained = np.arange(5), np.zeros(5, np.int64)
+    while len(replies):
+        outcome = replies.step()
+        gained[numbers] += outcome.gained
+        numbers = numbers[~outcome.ended]
+        replies.drop(outcome.ended)
     assert gained.tolist() == wanted.tolist()
 
 
 def test_whole_blocks_pay_a_step_that_gains_nothing() -> None:
-    sequences = Sequences(Curve(1.0, 0.0, decay=1.0), BLOCK, np.random.default_rng(0))
-    sequences.add(np.array([2 * BLOCK]))
-    steps = [sequences.whole() for _ in range(3)]
+    replies = SimulatedReplies(Curve(1.0, 0.0, decay=1.0), "block", BLOCK, np.random.default_rng(0))
+    replies.add(np.array([2 * BLOCK]))
+    steps = [replies.step() for _ in range(3)]
     assert [(int(s.rows[0]), int(s.gained[0]), bool(s.ended[0])) for s in steps] == [
         (8, 8, False), (8, 0, False), (8, 8, True),
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("mode", "size"), [(Fixed(2), 2), (Fixed(6), 6), (Fixed(8), 8), (Fixed(16), 16), ("block", 0)])
+@pytest.mark.parametrize("curve", [Curve(0.5, 0.0), Curve(0.14, 0.16), Curve(0.0, 0.1)])
+def test_replies_gain_what_sequences_do(mode: Mode, size: int, curve: Curve) -> None:
+    """Of a size above the block: whole blocks, kept beside what follows."""
+    replies = SimulatedReplies(curve, mode, BLOCK, np.random.default_rng(0))
+    sequences = Sequences(curve, BLOCK, np.random.default_rng(1))
+    sums = np.zeros((2, 2))
+    for each in (replies, sequences):
+        each.add(np.full(100, 1 << 29))
+    for step in range(300):
+        outcomes = replies.step(), sequences.chunks(size) if size else sequences.whole()
+        if step >= 40:
+            sums += [[outcome.rows.sum(), outcome.gained.sum()] for outcome in outcomes]
+    assert sums[0] == pytest.approx(sums[1], rel=0.03)
+
+
 @pytest.mark.parametrize("dataset", DATASETS, ids=lambda d: d.name)
 def test_curves_have_the_moments_of_the_table(dataset: Dataset) -> None:
     mean, deviation = dataset.step
-    assert dataset.curve().step() == (pytest.approx(mean, rel=0.002), pytest.approx(deviation, rel=0.02))
+    assert dataset.curve == fitted(*dataset.step)
+    assert moments(dataset.curve) == (pytest.approx(mean, rel=0.002), pytest.approx(deviation, rel=0.02))
     plain = fitted(mean)
     assert plain.runs == 0
-    assert plain.step()[0] == pytest.approx(min(mean, Curve(1.0, 0.0).step()[0]), rel=0.002)
+    assert moments(plain)[0] == pytest.approx(min(mean, moments(Curve(1.0, 0.0))[0]), rel=0.002)
 
 
 def test_a_curve_commits_what_it_says() -> None:
-    curve = DATASETS[3].curve()
+    curve = DATASETS[3].curve
     sequences = Sequences(curve, 32, np.random.default_rng(0))
     sequences.add(np.full(300, 1 << 40))
     gained = np.concatenate([sequences.whole().gained for _ in range(120)])
     gained = gained[gained > 0]
-    mean, deviation = curve.step()
+    mean, deviation = moments(curve)
     assert gained.mean() == pytest.approx(mean, rel=0.04)
     assert gained.std() == pytest.approx(deviation, rel=0.06)
 

@@ -15,15 +15,16 @@ import torch
 from click.testing import CliRunner
 from fixtures import tiny
 
-from ramet.bench import states, states_table
-from ramet.bench.history import Growth, Trajectory, questions
-from ramet.bench.steps import Asked, Squeezed, Stepped, Steps
-from ramet.bench.watch import nobody
+from ramet.bench.core.document import nobody
+from ramet.bench.states import report as states_report
+from ramet.bench.states import run as states
+from ramet.bench.states.history import Growth, Trajectory, questions
+from ramet.bench.states.report import Squeezed, StatesReport, StateStep, TimedRequest
 from ramet.engine import Engine
 from ramet.errors import RametError
 from ramet.values import as_json
 
-WORK = states.Work(n_trajectories=2, n_steps=3, n_questions=2, growth=Growth(8), fresh_every=1)
+WORK = states.StatesWork(n_trajectories=2, n_steps=3, n_questions=2, growth=Growth(8), fresh_every=1)
 
 
 def test_a_history_grows_and_only_its_end_changes() -> None:
@@ -50,7 +51,7 @@ def test_trajectories_have_nothing_in_common_and_are_drawn_again_alike() -> None
 
 
 def test_every_step_but_the_first_has_its_turn_to_be_compared() -> None:
-    work = states.Work(fresh_every=4)
+    work = states.StatesWork(fresh_every=4)
     turns = [[step for step in range(work.n_steps) if work.is_compared(number, step)] for number in range(4)]
     assert sorted(step for steps in turns for step in steps) == list(range(1, work.n_steps))
 
@@ -78,22 +79,27 @@ def test_a_run(kind: str, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "found.json").read_text())["steps"][-1]["n_seen"] == last.n_seen
 
 
-def _stepped(step: int, ms: float, n_bytes: int, fresh_ms: float | None = None) -> Stepped:
-    resumed = Asked(ms, ms / 2, 100, 60)
-    fresh = None if fresh_ms is None else Asked(fresh_ms, fresh_ms / 2, 100, 0)
-    return Stepped(0, step, 10 * step, resumed, 10 * step, 0, n_bytes, fresh, None if fresh is None else 0.25 * step)
+def _stepped(step: int, ms: float, n_bytes: int, fresh_ms: float | None = None) -> StateStep:
+    resumed = TimedRequest(ms, ms / 2, 100, 60)
+    fresh = None if fresh_ms is None else TimedRequest(fresh_ms, fresh_ms / 2, 100, 0)
+    return StateStep(0, step, 10 * step, resumed, 10 * step, 0, n_bytes, fresh, None if fresh is None else 0.25 * step)
 
 
-def _steps(*steps: Stepped) -> Steps:
-    return Steps("m", {}, {}, row_bytes=4, state_bytes=0, capacity=1 << 20, steps=list(steps))
+def _steps(*steps: StateStep) -> StatesReport:
+    return StatesReport("m", {}, {}, row_bytes=4, state_bytes=0, capacity=1 << 20, steps=list(steps))
 
 
 def test_buckets_are_medians_by_history() -> None:
     found = _steps(_stepped(2, 7.0, 80, 20.0), _stepped(1, 3.0, 40), _stepped(1, 5.0, 40), _stepped(2, 9.0, 80))
     first, second = found.buckets()
-    assert (first.n_history, first.resumed_ms, first.fresh_ms) == (10, 4.0, None)
-    assert (second.n_history, second.resumed_ms, second.fresh_ms, second.fresh_pass_ms) == (20, 8.0, 20.0, 10.0)
-    assert second.n_computed == 40
+    assert (first["n_history"], first["resumed_ms"], first["fresh_ms"]) == (10, 4.0, None)
+    assert (second["n_history"], second["resumed_ms"], second["fresh_ms"], second["fresh_pass_ms"]) == (
+        20,
+        8.0,
+        20.0,
+        10.0,
+    )
+    assert second["n_computed"] == 40
     assert found.difference == 0.5
 
 
@@ -135,7 +141,7 @@ def test_tables_say_what_was_found() -> None:
     found = _steps(_stepped(1, 3.0, 40), _stepped(2, 7.0, 80, 21.0))
     found.squeezed = Squeezed(1 << 20, 2, evicted_pages=17, cached=0.25, difference=0.125)
     console = Console(width=140, record=True, file=StringIO())
-    for table in states_table.parts(found):
+    for table in states_report.parts(found):
         console.print(table)
     text = console.export_text()
     for words in ("7.00", "21.0", "3.0", "17 pages", "25%", "0.12", "difference of a probability 0.5"):
@@ -144,7 +150,7 @@ def test_tables_say_what_was_found() -> None:
 
 def test_plot_is_the_same_for_the_same_run(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from ramet.bench.states_plot import draw
+    from ramet.bench.states.plot import draw
 
     found = _steps(_stepped(1, 3.0, 40), _stepped(2, 7.0, 80, 21.0))
     for name in ("a.svg", "b.svg"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from ramet.cli.output import Output, line_of
+from ramet.cli.output import OutputFile, line_of
 
 ROW = '{"index": 0, "request": "x"}\n'
 NEXT = {"index": 1, "request": "ü"}
@@ -17,7 +17,7 @@ NEXT = {"index": 1, "request": "ü"}
 def test_a_half_written_line_is_cut(tmp_path: Path, tail: str) -> None:
     path = tmp_path / "out.jsonl"
     path.write_text(ROW + tail)
-    with Output(path, overwrite=False) as out:
+    with OutputFile(path, overwrite=False) as out:
         assert list(out.rows()) == ["x"]
         assert path.read_text() == ROW + tail
         assert out.mend() == len(tail.encode())
@@ -29,7 +29,7 @@ def test_a_half_written_line_is_cut(tmp_path: Path, tail: str) -> None:
 def test_a_file_whose_only_line_is_half_written(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_text(ROW[:20])
-    with Output(path, overwrite=False) as out:
+    with OutputFile(path, overwrite=False) as out:
         assert list(out.rows()) == []
         assert out.mend() == 20
     assert path.read_text() == ""
@@ -40,7 +40,7 @@ def test_rows_of_any_length(tmp_path: Path, size: int) -> None:
     path = tmp_path / "out.jsonl"
     rows = [line_of({"index": n, "request": "x", "text": ""}) for n in range(3)]
     path.write_bytes(b"".join(row[:-3] + b"a" * (size - len(row)) + row[-3:] for row in rows))
-    with Output(path, overwrite=False) as out:
+    with OutputFile(path, overwrite=False) as out:
         assert list(out.rows()) == ["x"] * 3
         assert out.mend() == 0
 
@@ -50,7 +50,7 @@ def test_half_a_line_that_no_run_wrote_is_refused_and_left(tmp_path: Path, line:
     path = tmp_path / "out.jsonl"
     path.write_text(line)
     with (
-        Output(path, overwrite=False) as out,
+        OutputFile(path, overwrite=False) as out,
         pytest.raises(click.UsageError, match=r"the half line at the end of .* was not written by"),
     ):
         list(out.rows())
@@ -66,7 +66,7 @@ def test_a_strange_line_is_refused_and_left(tmp_path: Path, line: str) -> None:
     path = tmp_path / "out.jsonl"
     path.write_text(line + "\n{")
     with (
-        Output(path, overwrite=False) as out,
+        OutputFile(path, overwrite=False) as out,
         pytest.raises(click.UsageError, match=r"line 1 of .* was not written by"),
     ):
         list(out.rows())
@@ -76,14 +76,14 @@ def test_a_strange_line_is_refused_and_left(tmp_path: Path, line: str) -> None:
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     for first in (False, True):
-        with Output(path, overwrite=first):
+        with OutputFile(path, overwrite=first):
             path.write_text(ROW)
             for second in (False, True):
                 if first or second or path.exists():
                     with pytest.raises(click.UsageError, match="another run"):
-                        Output(path, overwrite=second)
+                        OutputFile(path, overwrite=second)
             assert path.read_text() == ROW
-    Output(path, overwrite=False).__exit__(None, None, None)
+    OutputFile(path, overwrite=False).__exit__(None, None, None)
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -92,12 +92,12 @@ def test_what_replaces_is_written_beside(tmp_path: Path, there: bool) -> None:
     if there:
         path.write_text("mine")
         path.chmod(0o640)
-    with Output(path, overwrite=True) as out:
+    with OutputFile(path, overwrite=True) as out:
         assert list(out.rows()) == []
         out.append(ROW.encode())
         assert part.read_text() == ROW
         assert path.exists() is there
-    with Output(path, overwrite=True) as out:  # it was stopped
+    with OutputFile(path, overwrite=True) as out:  # it was stopped
         assert list(out.rows()) == ["x"]
         out.finish()
     assert path.read_text() == ROW
@@ -108,7 +108,7 @@ def test_what_replaces_is_written_beside(tmp_path: Path, there: bool) -> None:
 def test_a_part_with_nothing_in_it_does_not_stay(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_text(ROW)
-    Output(path, overwrite=True).__exit__(None, None, None)
+    OutputFile(path, overwrite=True).__exit__(None, None, None)
     assert [*tmp_path.iterdir()] == [path]
 
 
@@ -116,7 +116,7 @@ def test_a_part_of_others_is_refused(tmp_path: Path) -> None:
     part = tmp_path / "out.jsonl.part"
     part.write_text("mine")
     with (
-        Output(tmp_path / "out.jsonl", overwrite=True) as out,
+        OutputFile(tmp_path / "out.jsonl", overwrite=True) as out,
         pytest.raises(click.UsageError, match=r"out.jsonl.part was not written by `ramet run`; move it away"),
     ):
         list(out.rows())
@@ -128,7 +128,7 @@ def test_what_a_link_names_is_replaced(tmp_path: Path) -> None:
     path, link = tmp_path / "there" / "out.jsonl", tmp_path / "link"
     link.symlink_to(path)
     for _ in range(2):
-        with Output(link, overwrite=True) as out:
+        with OutputFile(link, overwrite=True) as out:
             out.append(ROW.encode())
             out.finish()
         assert link.is_symlink()

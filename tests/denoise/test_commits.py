@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from oracles.sequences import Sequences
 
-from ramet.bench.commit_curves import Curve
-from ramet.bench.simulated import Sequences
+from ramet.bench.elastic.commit_curves import Curve
 from ramet.denoise.commits import Commits, Passed, Rates, counted, solve
 from ramet.tree import BoolArray
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ramet.engine.outbox import Inbox, PieceOutbox
+from ramet.engine.outbox import PieceOutbox, PieceQueue
 from ramet.generation import Piece
 
 
@@ -23,8 +23,8 @@ def test_a_loop_that_has_just_been_closed_keeps_nobody_else_waiting() -> None:
     mail, piece = PieceOutbox(), Piece((), 1)
 
     async def arrived() -> list[Piece | None]:
-        inbox = Inbox()
-        mail.post(Closed(), Inbox(), piece)
+        inbox = PieceQueue()
+        mail.post(Closed(), PieceQueue(), piece)
         for _ in range(2):
             mail.post(asyncio.get_running_loop(), inbox, piece)
         mail.send()

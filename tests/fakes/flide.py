@@ -107,4 +107,4 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
         module = ModuleType(name)
         module.__dict__.update(contents)
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr("ramet.bench.flide_peer.version", lambda _: "0.1.4")
+    monkeypatch.setattr("ramet.bench.peers.flide.version", lambda _: "0.1.4")

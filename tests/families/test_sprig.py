@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from fixtures.import_graph import ROOT
 
-from ramet.bench.tasks.all import TASKS
-from ramet.bench.tasks.example import Example, examples
 from ramet.decision import ChoiceAnswer, NoulAnswer, ScoreAnswer
 from ramet.engine import Engine
 from ramet.generation import GenerationRequest
 from ramet.question import Choice, Question
 from ramet.request import DecisionRequest
+from training.tasks.all import TASKS
+from training.tasks.example import Example, examples
 
 MODEL = ROOT / "models" / "sprig-10m-b32"
 MAX_BYTES = 24_000_000
@@ -77,9 +77,9 @@ def test_it_decided_enough(log: Any) -> None:
 
 
 def test_it_knows_the_block_and_the_mask(engine: Engine) -> None:
-    assert engine.blocks is not None
-    assert engine.blocks.size == 32
-    assert engine.blocks.found["mask"] == "config.json"
+    assert engine.masking is not None
+    assert engine.masking.size == 32
+    assert engine.masking.found["mask"] == "config.json"
 
 
 def test_replies_are_right(engine: Engine, tasks: dict[str, list[Example]]) -> None:

@@ -10,12 +10,9 @@ from string import ascii_uppercase
 
 import pytest
 from fixtures import tiny
+from fixtures.import_graph import ROOT
 
-from ramet.bench.tasks import decisions, tickets
-from ramet.bench.tasks.all import TASKS
-from ramet.bench.tasks.example import HELD_OUT, Example, examples
-from ramet.bench.tasks.numbers import in_words
-from ramet.bench.tasks.words import GOODS, VERBS
+from ramet.bench.elastic import quick
 from ramet.decide import letters
 from ramet.decide.letters import VerifiedLabels
 from ramet.decide.reply import ReplyStart
@@ -23,6 +20,12 @@ from ramet.question import Choice, Noul
 from ramet.request import DecisionRequest
 from ramet.text.chat import frame
 from ramet.text.tokenizer_json import read_template, read_tokenizer
+from training import held_out as beside
+from training.tasks import decisions, tickets
+from training.tasks.all import TASKS
+from training.tasks.example import HELD_OUT, Example, examples
+from training.tasks.numbers import in_words
+from training.tasks.words import GOODS, VERBS
 
 _SIGNS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
 
@@ -167,3 +170,11 @@ def test_what_a_ticket_does_not_say_is_not_so() -> None:
     rng = random.Random(3)
     right = [each.right for each in (decisions.make(rng) for _ in range(1500)) if isinstance(each.question, Noul)]
     assert 0.42 < sum(right) / len(right) < 0.58
+
+
+def test_the_examples_beside_the_model_are_those_that_training_never_sees() -> None:
+    file = ROOT / "models" / "sprig-10m-b32" / beside.FILE
+    assert file.read_text(encoding="utf-8") == beside.text(), "run python -m training.held_out models/sprig-10m-b32"
+    assert beside.FILE == quick.HELD_OUT
+    found = json.loads(beside.text())
+    assert {each["task"] for each in found[: len(TASKS)]} == set(TASKS)

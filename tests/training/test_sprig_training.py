@@ -15,9 +15,6 @@ from oracles.block_models import BlockModel, block_causal
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from ramet.bench.tasks.all import TASKS
-from ramet.bench.tasks.example import examples
-from ramet.bench.tasks.tickets import TOPICS
 from ramet.decide import prompt
 from ramet.decision import ChoiceAnswer
 from ramet.engine import Engine
@@ -29,6 +26,9 @@ from training.model import Model, Shape, seen
 from training.muon import orthogonal
 from training.run import chances, save
 from training.score import decided, held_out, ids_of
+from training.tasks.all import TASKS
+from training.tasks.example import examples
+from training.tasks.tickets import TOPICS
 from training.train import options
 from training.vocabulary import END, MASK, STOP, id_of, train_tokenizer
 

@@ -1,0 +1,1 @@
+"""What the benches share: samples, timing, machines, tables, plots, shapes, random weights."""

@@ -1,0 +1,51 @@
+"""What a run has found so far, and who watches it."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from ramet.bench.core.samples import JsonObject
+from ramet.files import replacing
+
+
+@dataclass(slots=True)
+class Document(ABC):
+    """The JSON of a run: the model in words, the machine, the settings, and what the bench of that name found."""
+
+    bench: ClassVar[str]
+    model: str
+    machine: dict[str, str]
+    settings: JsonObject
+
+    @abstractmethod
+    def found(self) -> JsonObject:
+        """What the bench adds."""
+
+    def as_json(self) -> JsonObject:
+        about = {"bench": self.bench, "model": self.model, "machine": self.machine, "settings": self.settings}
+        return about | self.found()
+
+    def write(self, path: Path) -> None:
+        """Write the JSON beside the file and then in its place. A run does so again and again, so that one that is
+        ended at any time keeps what it has."""
+        with replacing(path) as made:
+            made.write_text(json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How a run reports: `step` gets what begins now, `done` what part is through, `save` the document so far."""
+
+    step: Callable[[str], None]
+    done: Callable[[float], None]
+    save: Callable[[Document], None]
+
+
+def nobody() -> Watch:
+    """A watch that nobody looks at."""
+    return Watch(step=lambda _: None, done=lambda _: None, save=lambda _: None)

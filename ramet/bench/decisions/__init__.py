@@ -1,0 +1,1 @@
+"""Decisions beside other engines, in one process and over HTTP."""

@@ -1,0 +1,1 @@
+"""How far probabilities are from float32's."""

@@ -1,0 +1,1 @@
+"""Whether an answer's bits depend on the load."""

@@ -1,0 +1,1 @@
+"""Other engines, and ours as a server, as contestants of the benches."""

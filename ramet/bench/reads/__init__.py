@@ -1,0 +1,1 @@
+"""Reads of a diffusion model: one pass beside two steps."""

@@ -1,0 +1,1 @@
+"""States that grow step by step."""

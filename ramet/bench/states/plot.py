@@ -1,0 +1,66 @@
+"""The bench of growing states as a picture: what a step costs, and what is kept, against history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ramet.bench.core.plot import BLUE, FAINT, MAX_VECTORS, RED, write
+from ramet.bench.states.report import StatesReport
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def draw(found: StatesReport, path: Path) -> None:
+    """Write the picture."""
+
+    def parts(figure: Figure) -> None:
+        left, right = figure.subplots(1, 2)
+        costs(left, found)
+        kept(right, found)
+
+    write(path, (11.0, 4.8), _headline(found), parts)
+
+
+def costs(axes: Axes, found: StatesReport) -> None:
+    """Every step as a point, and the medians of steps of about equal history as a line."""
+    buckets = found.buckets()
+    fresh = [(s.n_history, s.fresh.ms) for s in found.steps if s.fresh is not None]
+    resumed = [(s.n_history, s.resumed.ms) for s in found.steps]
+    medians = [(b["n_history"], b["fresh_ms"]) for b in buckets if b["fresh_ms"] is not None]
+    for name, colour, points, line in (
+        ("fresh", RED, fresh, medians),
+        ("resumed", BLUE, resumed, [(b["n_history"], b["resumed_ms"]) for b in buckets]),
+    ):
+        if points:
+            history, ms = zip(*points, strict=True)
+            many = len(found.steps) > MAX_VECTORS
+            axes.scatter(history, ms, s=9, lw=0, alpha=0.3, color=colour, rasterized=many)
+            axes.plot(*zip(*line, strict=True), color=colour, lw=2, marker="o", ms=4, label=name)
+    axes.set(xlim=(0, None), ylim=(0, None), xlabel="history, tokens", ylabel="milliseconds of a step")
+    axes.set_title("What a step costs")
+    axes.legend(loc="upper left")
+
+
+def kept(axes: Axes, found: StatesReport) -> None:
+    """Bytes kept, and what it would take to keep every step's state by itself."""
+    seen = [s.n_seen for s in found.steps]
+    own = [(s.n_asked * found.row_bytes + i * found.state_bytes) / 2**20 for i, s in enumerate(found.steps, 1)]
+    stored = [s.bytes / 2**20 for s in found.steps]
+    axes.plot(seen, own, color=RED, lw=1.5, ls="--", label="every step by itself")
+    axes.plot(seen, stored, color=BLUE, lw=2, label="kept")
+    top = 1.15 * max(stored)
+    if found.evicted:
+        axes.axhline(found.capacity / 2**20, color=FAINT, lw=1, ls=":", label="the budget")
+        top = max(top, 1.1 * found.capacity / 2**20)
+    axes.set(xlim=(0, None), ylim=(0, top), xlabel="tokens seen, each once", ylabel="MiB kept")
+    axes.set_title("What is kept")
+    axes.legend(loc="lower right")
+
+
+def _headline(found: StatesReport) -> str:
+    n = len({s.trajectory for s in found.steps})
+    difference = "" if found.difference is None else f"; resumed and fresh differ by {found.difference:.2g} at most"
+    return f"{found.model}: {n} trajectories of {len(found.steps) // n} steps{difference}"
