@@ -15,12 +15,11 @@ from importlib.resources import files
 from pathlib import Path
 
 import torch
-from ramet.bench.random_weights import RandomWeights
-from ramet.bench.true_shapes import TEXTS
-from ramet.config import config_of
 from safetensors.torch import save_file
 from tokenizers import processors
 
+from ramet.bench.core.named_shapes import CANVAS_SHAPES, config_of
+from ramet.bench.core.random_weights import RandomWeights
 from ramet.families import FAMILIES
 from ramet.text.tokenizer_spm import spm_tokenizer
 from ramet.weights.gguf_file import GgufFile
@@ -39,7 +38,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     checkpoint = commands.add_parser("checkpoint")
     checkpoint.add_argument("directory", type=Path)
-    checkpoint.add_argument("--shape", choices=sorted(TEXTS), default="100m")
+    checkpoint.add_argument("--shape", choices=sorted(CANVAS_SHAPES), default="100m")
     rows = commands.add_parser("rows")
     rows.add_argument("path", type=Path)
     rows.add_argument("--count", type=int, default=200)
@@ -65,7 +64,8 @@ def write_tokenizer(directory: Path) -> int:
 
 def write_weights(directory: Path, shape: str, vocab_size: int) -> None:
     """In bfloat16, as published checkpoints are."""
-    config = config_of(shape, vocab_size=vocab_size)
+    config = config_of(shape)
+    config.get_text_config().vocab_size = vocab_size
     config.architectures = ["DiffusionGemmaForBlockDiffusion"]
     config.save_pretrained(directory)
     (directory / "generation_config.json").write_text(json.dumps({"eos_token_id": [EOS, END_OF_TURN]}))

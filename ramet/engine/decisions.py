@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from ramet.decide.budget import Budget
-from ramet.decide.decider import Decider, Plan
+from ramet.decide.decider import Decider
+from ramet.decide.plan import Plan
 from ramet.decision import Decision, Timing, Usage
 from ramet.engine.faults import as_fault
 from ramet.engine.inbox import Inbox

@@ -162,7 +162,7 @@ def test_the_limit_lies_below_the_files_that_may_be_open(loop: str) -> None:
             many = [stack.enter_context(connected(port)) for _ in range(300)]
             assert until_closed(many[-1]) == b""
             assert decide(client, "x") == 200
-        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}") as client:
             wait_until(lambda: client.get("/health").status_code == 200)
             wait_until(lambda: decide(client, "x") == 200)
     finally:
@@ -176,7 +176,7 @@ def test_the_limit_lies_below_the_files_that_may_be_open(loop: str) -> None:
 def test_a_process_without_files_goes_on_when_it_has_some(loop: str) -> None:
     process, _, port = started(200, loop)
     try:
-        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}") as client:
             assert decide(client, "eat") == 200
             with ExitStack() as stack:
                 for _ in range(5):

@@ -229,7 +229,7 @@ def test_reasoning_has_each_of_its_names() -> None:
     """As in the newest transformers; older ones leave it at the name that a message has."""
     each = "{% for m in messages %}{{ m.reasoning_content }}{{ m.thinking }}{% endfor %}"
     said = [{"role": "user", "content": "a", name: name} for name in ("reasoning", "reasoning_content")]
-    assert ChatTemplate(each, {}).render(said) == "".join(2 * name for name in ("reasoning", "reasoning_content"))
+    assert ChatTemplate(each, {}).render(said) == "".join(name * 2 for name in ("reasoning", "reasoning_content"))
 
 
 def test_long_honest_messages_are_within_the_limits() -> None:
