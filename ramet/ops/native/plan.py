@@ -17,13 +17,13 @@ from ramet.ops.native.loader import Library
 from ramet.round import FIELDS, Round
 from ramet.tree import IntArray
 
-_TASK_SIZE = 16  # int32 places: kTaskSize of plan.cpp
+_TASK_SIZE = 16  # int32 places: kTaskSize of lists.h
 _ATTENTION, _DELTA, _CONV, _HEAD = range(4)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One op's `plan` as plan.cpp knows it: `values` are the fields of its struct there, `names` those of its lists in
+    """One op's `plan` as plan_*.cpp know it: `values` are the fields of its struct there, `names` those of its lists in
     their order."""
 
     values: tuple[int, ...]
