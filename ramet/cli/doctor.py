@@ -92,15 +92,15 @@ def arithmetic() -> Iterator[tuple[str, str, State]]:
 
     from ramet.bench.core.rates import FEW, MANY, CpuRates
     from ramet.engine.settings import has_bfloat16_units
-    from ramet.ops.linear import cpu as linear
+    from ramet.ops import OpShape, choose
 
     yield "torch", f"{torch.__version__}, oneDNN {'yes' if torch.backends.mkldnn.is_available() else 'no'}", "ok"
     yield "threads", f"{torch.get_num_threads()} in an operation, {torch.get_num_interop_threads()} between", "ok"
     yield "cpu kernels", f"torch's own for {torch.backends.cpu.get_cpu_capability()}", "ok"
     dtype = torch.bfloat16 if has_bfloat16_units() else torch.float32
     with warnings.catch_warnings(action="ignore"):  # the doctor shows under "kernels" what would be warned of
-        units, rates = linear.units(dtype), CpuRates.measure(dtype)
-    yield "products", f"{str(dtype).removeprefix('torch.')} by {units}", "ok"
+        ops, rates = choose(torch.device("cpu"))(OpShape(dtype)), CpuRates.measure(dtype)
+    yield "products", f"{str(dtype).removeprefix('torch.')} by {ops.why['linear']}", "ok"
     yield "memory", f"read at {rates.read / 1e9:.1f} GB/s", "ok"
     few = f"weights at {rates.few_bytes / 1e9:.1f} GB/s, {rates.few_flop / 1e12:.2f} TFLOP/s"
     yield f"{FEW} rows", few, "ok"
@@ -122,14 +122,15 @@ def choices() -> Iterator[tuple[str, str, State]]:
 def kernels() -> Iterator[tuple[str, str, State]]:
     import torch
 
+    from ramet.engine.settings import DTYPES, EngineSettings
     from ramet.ops import choose
     from ramet.ops.native import status
 
     with warnings.catch_warnings(action="ignore"):  # the doctor shows here what would be warned of
         in_use, why = status()
     yield "native", why, "ok" if in_use else "note"
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    for op, reason in choose(device).why.items():
+    settings = EngineSettings().resolved()
+    for op, reason in choose(torch.device(settings.device)).usual(DTYPES[settings.dtype]).items():
         yield op, reason, "ok"
 
 

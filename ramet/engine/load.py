@@ -24,13 +24,8 @@ from ramet.errors import CheckpointError, InvalidRequest
 from ramet.families import FAMILIES
 from ramet.foreign import MOST_INT32, is_real
 from ramet.layers.decoder import Decoder
-from ramet.layers.shape import AttentionShape, DeltaShape, MLPShape, Shape
-from ramet.ops import choose
-from ramet.ops.attention import cpu as attention
-from ramet.ops.conv import cpu as conv
-from ramet.ops.experts import cpu as experts
-from ramet.ops.gated_delta import cpu as gated_delta
-from ramet.ops.native import library
+from ramet.layers.shape import Shape
+from ramet.ops import Choice, choose
 from ramet.quoting import shown
 from ramet.weights import Checkpoint, Fingerprint, load, open_checkpoint
 
@@ -153,8 +148,10 @@ def check_limits(
 def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
     """Read a checkpoint's weights. Raises CheckpointError."""
     family, shape = FAMILIES[checkpoint.model_type], shape_of(checkpoint)
-    if settings.batch_invariant and settings.device == "cpu":
-        _check_invariant(checkpoint.name, shape, DTYPES[settings.dtype])
+    device, dtype = torch.device(settings.device), DTYPES[settings.dtype]
+    ops = choose(device, settings.ops, invariant=settings.batch_invariant)
+    if settings.batch_invariant:
+        _check_invariant(checkpoint.name, shape, dtype, ops)
     plan = family.plan(shape, checkpoint.names)
     rotaries = [rope_frequencies(checkpoint.config.get_text_config(), kind) for kind in shape.rotaries]
     with Fingerprint(checkpoint.files) as fingerprint:  # while they are read
@@ -163,15 +160,14 @@ def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
             {name: weight.parts for name, weight in plan.items()},
             shapes={name: weight.shape for name, weight in plan.items()},
             wide={name for name, weight in plan.items() if weight.wide},
-            dtype=DTYPES[settings.dtype],
+            dtype=dtype,
             unused=(*family.unused, *family.idle(shape, checkpoint.names)),
         )
-        device = torch.device(settings.device)
         for name, weight in plan.items():
             made = weights[name] if weight.transform is None else weight.transform(weights[name])
             weights[name] = made.to(device)
         found = fingerprint.result()
-    return Decoder(shape, weights, rotaries, choose(device, settings.ops, invariant=settings.batch_invariant), found)
+    return Decoder(shape, weights, rotaries, ops, found)
 
 
 def runner_for(model: Decoder, store: Store, settings: EngineSettings) -> Runner:
@@ -192,26 +188,11 @@ def runner_for(model: Decoder, store: Store, settings: EngineSettings) -> Runner
     return Runner(model, store, graphs)
 
 
-def _check_invariant(name: str, shape: Shape, dtype: torch.dtype) -> None:
+def _check_invariant(name: str, shape: Shape, dtype: torch.dtype, ops: Choice) -> None:
     """Raise CheckpointError for layers that go through plain torch, whose bits depend on a round."""
-    odd = [what for layer in shape.layers if (what := _unfit(layer.mixer))]
-    kernels, sparse = library(), any(not isinstance(layer.mlp, MLPShape) for layer in shape.layers)
-    if sparse and kernels is not None and not experts.packs(kernels, dtype):
-        odd.append(f"experts in {str(dtype).removeprefix('torch.')} on this processor")
-    if odd:
-        raise CheckpointError(f"{name}: {odd[0]} cannot be batch-invariant; load without batch_invariant")
-
-
-def _unfit(own: AttentionShape | DeltaShape) -> str | None:
-    """What of a mixer the compiled kernels do not take."""
-    if isinstance(own, AttentionShape):
-        return None if attention.takes(own.head_dim) else f"heads of {own.head_dim}"
-    if not conv.takes(own.n_channels, own.conv_width):
-        return f"a convolution of width {own.conv_width} over {own.n_channels} channels"
-    if not gated_delta.takes(own.n_key_heads, own.n_value_heads, own.key_dim, own.value_dim):
-        keys, values = f"{own.n_key_heads} of {own.key_dim}", f"{own.n_value_heads} of {own.value_dim}"
-        return f"a delta rule with {keys} as key heads and {values} as value heads"
-    return None
+    for layer in shape.layers:
+        if odd := ops.varies(layer.op_shape(dtype)):
+            raise CheckpointError(f"{name}: {odd} cannot be batch-invariant; load without batch_invariant")
 
 
 def asked_of(checkpoint: Checkpoint) -> Mapping[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 
 import torch
 from torch.nn import functional
@@ -14,13 +13,14 @@ from ramet.layers.attention import Attention
 from ramet.layers.conditioning import SelfConditioning, Soft
 from ramet.layers.dense_experts import DenseExperts, ScaledRouter
 from ramet.layers.experts import ChosenExperts, GroupsRouter, SharedExpert, TopKRouter
+from ramet.layers.fingerprint import fingerprint_of
 from ramet.layers.gated_delta import GatedDelta
 from ramet.layers.mlp import GatedMLP
 from ramet.layers.output import Output
 from ramet.layers.per_layer import PerLayer, PerLayerInputs, PerLayerPart
 from ramet.layers.run import Rotary, Run
 from ramet.layers.shape import AttentionShape, DeltaShape, DenseExpertsShape, ExpertsShape, LayerShape, MLPShape, Shape
-from ramet.ops import Linear, Ops
+from ramet.ops import Linear, Ops, OpsFor, reasons
 from ramet.ops.head.reference import Drawn, Sampled, Vocabulary
 from ramet.ops.planning import Planner
 from ramet.round import Queries, Stream
@@ -50,20 +50,22 @@ class Decoder:
     """Embedding, layers, final norm and head on a device.
 
     Weights come by our names (see `families`) and are taken out of the mapping, so that no product's weight stays
-    beside its packed form. `rotaries` are the rotary embeddings of shape.rotaries. `fingerprint` says which weights
-    these are; None: made here of their numbers.
+    beside its packed form. `rotaries` are the rotary embeddings of shape.rotaries. `choice` gives the ops for the shape
+    of each layer (`ramet.ops.choose`). `fingerprint` says which weights these are; None: made here of their numbers.
     """
 
     def __init__(
-        self, shape: Shape, weights: Weights, rotaries: Sequence[Rotary], ops: Ops, fingerprint: str | None = None
+        self, shape: Shape, weights: Weights, rotaries: Sequence[Rotary], choice: OpsFor, fingerprint: str | None = None
     ) -> None:
-        self.shape, self.ops = shape, ops
-        self.fingerprint = fingerprint or _fingerprint(weights)
+        self.shape = shape
+        self.fingerprint = fingerprint or fingerprint_of(weights)
         self.embedding = weights.pop("embedding")
         self.rotaries = [(frequencies.to(self.embedding.device), scale) for frequencies, scale in rotaries]
+        of_layers = [choice(layer.op_shape(self.dtype)) for layer in shape.layers]
+        self.ops = ops = replace(of_layers[0], why=reasons(of_layers))
         self.per_layer = None if shape.per_layer is None else _per_layer(shape, weights, ops)
         self.conditioning = None if shape.conditioning is None else _conditioning(shape, weights, ops)
-        self.layers = [_Parts(shape, i, weights, ops).layer() for i in range(len(shape.layers))]
+        self.layers = [_Parts(shape, i, weights, own).layer() for i, own in enumerate(of_layers)]
         self.final_norm = weights.pop("final_norm").float()
         self.head = ops.prepare(weights.pop("head", self.embedding))
 
@@ -160,15 +162,6 @@ class Decoder:
         """Embeddings as the layers take them."""
         scale = self.shape.embedding_scale
         return x if scale == 1 else x * float(torch.tensor(scale, dtype=self.dtype))  # rounded as in transformers
-
-
-def _fingerprint(weights: Weights) -> str:
-    """Of every byte of weights that come from no file."""
-    digest = sha256()
-    for name, weight in sorted(weights.items()):
-        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
-        digest.update(weight.contiguous().cpu().view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+
+from ramet.ops.shape import OpShape
+
 Activation = Literal["silu", "gelu_tanh"]
 
 
@@ -28,6 +32,9 @@ class AttentionShape:
     keys_are_values: bool = False
     keys_of: int | None = None
 
+    def op_shape(self, dtype: torch.dtype, *, has_experts: bool) -> OpShape:
+        return OpShape(dtype, head_dim=self.head_dim, has_experts=has_experts)
+
 
 @dataclass(frozen=True, slots=True)
 class DeltaShape:
@@ -43,6 +50,12 @@ class DeltaShape:
     def n_channels(self) -> int:
         """Channels of the convolution: queries, keys and values of all heads."""
         return 2 * self.n_key_heads * self.key_dim + self.n_value_heads * self.value_dim
+
+    def op_shape(self, dtype: torch.dtype, *, has_experts: bool) -> OpShape:
+        return OpShape(
+            dtype, n_key_heads=self.n_key_heads, n_value_heads=self.n_value_heads, key_dim=self.key_dim,
+            value_dim=self.value_dim, n_channels=self.n_channels, conv_width=self.conv_width, has_experts=has_experts,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +108,10 @@ class LayerShape:
     mlp: MLPShape | ExpertsShape | DenseExpertsShape
     post_norms: bool = False
     scaled: bool = False
+
+    def op_shape(self, dtype: torch.dtype) -> OpShape:
+        """What the layer needs of its ops, with weights of this dtype."""
+        return self.mixer.op_shape(dtype, has_experts=not isinstance(self.mlp, MLPShape))
 
 
 @dataclass(frozen=True, slots=True)

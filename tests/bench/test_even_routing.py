@@ -13,7 +13,7 @@ from ramet.bench.core.random_model import EvenRoute, RandomModel, scrambled
 from ramet.bench.peers.diffusion import DiffusionPeer
 from ramet.bench.reads.sides import Sides
 from ramet.engine.settings import EngineSettings
-from ramet.ops.experts.reference import route, route_grouped
+from ramet.ops.route.reference import route, route_grouped
 
 Route = Callable[[torch.Tensor, int, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor]]
 BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])

@@ -29,7 +29,7 @@ def test_json() -> None:
         ("models", "smollm2"),
     ]:
         assert by_name[key]["value"]
-    ops = {"attention", "norm", "linear", "head", "conv", "gated_delta", "experts"}
+    ops = {"attention", "norm", "linear", "head", "conv", "gated_delta", "experts", "route"}
     assert {name for section, name in by_name if section == "kernels"} == ops | {"native"}
 
 

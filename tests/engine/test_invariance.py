@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fixtures.kernel_paths import experts_refused
+from fixtures.cpu_variants import experts_refused
 from fixtures.tiny_engine import MAKERS, MAX_POSITIONS, tiny_engine
 
 from ramet.engine import Engine

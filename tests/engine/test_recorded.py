@@ -43,9 +43,9 @@ PAGE, N_PAGES, N_STATES = 16, 120, 40
 
 @cache
 def decoder(name: str, *, invariant: bool = False) -> Decoder:
-    ops = choose(DEVICE, dict.fromkeys(OPS, "triton"), invariant=invariant)
-    assert ops.recordable
-    return decoders.build(name, ops, DEVICE)
+    model = decoders.build(name, choose(DEVICE, dict.fromkeys(OPS, "triton"), invariant=invariant), DEVICE)
+    assert model.ops.recordable
+    return model
 
 
 def padded(model: Decoder, store: Store) -> Callable[[Batch], list[Reads]]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fixtures.kernel_paths import experts_refused
+from fixtures.cpu_variants import experts_refused
 from fixtures.tiny_engine import expected, tiny_engine
 from oracles import block_models, decoders
 from oracles.answers import assert_close

@@ -23,7 +23,7 @@ from ramet.families import FAMILIES
 from ramet.layers.decoder import Decoder
 from ramet.layers.per_layer import PerLayerPart
 from ramet.layers.shape import Shape
-from ramet.ops import Linear, choose
+from ramet.ops import Linear, Ops, OpShape, choose
 from ramet.round import pack
 from ramet.tree import Read, Segment, Tree
 from ramet.units import Unit, Units
@@ -171,8 +171,12 @@ class Counting:
 def counted() -> tuple[Decoder, list[int]]:
     """The decoder of "gemma4", and the rows that its products are given, in their order."""
     seen: list[int] = []
-    ops = choose(CPU)
-    counting = dataclasses.replace(ops, pack=lambda weight, bias=None: Counting(ops.pack(weight, bias), seen))
+    choice = choose(CPU)
+
+    def counting(shape: OpShape) -> Ops:
+        ops = choice(shape)
+        return dataclasses.replace(ops, pack=lambda weight, bias=None: Counting(ops.pack(weight, bias), seen))
+
     return decoders.build("gemma4", counting), seen
 
 
@@ -206,9 +210,10 @@ def test_embeddings_are_rounded_as_by_transformers() -> None:
     tokens = torch.arange(decoders.VOCAB_SIZE)
     embedded = theirs.embed_tokens(tokens[None])
     wanted = theirs.project_per_layer_inputs(embedded, theirs.get_per_layer_inputs(tokens[None], embedded))[0].unbind(1)
+    ops = choose(CPU)(OpShape(torch.bfloat16))
     part = PerLayerPart(
-        theirs.embed_tokens_per_layer.weight, choose(CPU).pack(theirs.per_layer_model_projection.weight),
-        theirs.per_layer_projection_norm.weight.float(), 96, 1e-6, choose(CPU),
+        theirs.embed_tokens_per_layer.weight, ops.pack(theirs.per_layer_model_projection.weight),
+        theirs.per_layer_projection_norm.weight.float(), 96, 1e-6, ops,
     )  # fmt: skip
     ours = part(tokens, embedded[0])
     assert len(ours) == len(wanted)

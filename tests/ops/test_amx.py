@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 from fixtures.draws import random_sampling, same
 
-from ramet.ops.attention import cpu as attention
-from ramet.ops.experts import cpu as experts
-from ramet.ops.gated_delta import cpu as gated_delta
-from ramet.ops.head import cpu as head
+from ramet.ops import backends
+from ramet.ops.experts.native import NativeExperts
+from ramet.ops.head.native import NativeHead
 from ramet.ops.head.reference import capped, part_of, sampled
-from ramet.ops.linear import cpu as linear
+from ramet.ops.linear.native import NativeLinear, NativeProducts
 from ramet.ops.native import Library, build, library, loader
 from tests.ops.test_experts import inputs, plain, weights
 from tests.ops.test_native import check_all, small_stream
@@ -34,9 +32,7 @@ def amx() -> Library:
 
 @pytest.fixture(autouse=True)
 def emulated(amx: Library, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    modules: tuple[ModuleType, ...] = (attention, experts, gated_delta, head, linear)
-    for module in modules:
-        monkeypatch.setattr(module, "library", lambda: amx)
+    monkeypatch.setattr(backends, "library", lambda: amx)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     torch.use_deterministic_algorithms(True)  # torch.empty is NaN
@@ -45,11 +41,9 @@ def emulated(amx: Library, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def product(n: int, k: int) -> tuple[linear.NativeLinear, torch.Tensor]:
+def product(amx: Library, n: int, k: int) -> tuple[NativeLinear, torch.Tensor]:
     weight = torch.randn(n, k).mul(k**-0.5).bfloat16()
-    packed = linear.pack(weight)
-    assert isinstance(packed, linear.NativeLinear)
-    return packed, weight
+    return NativeProducts(amx).pack(weight), weight
 
 
 def test_it_says_what_it_is(amx: Library) -> None:
@@ -58,9 +52,9 @@ def test_it_says_what_it_is(amx: Library) -> None:
 
 @pytest.mark.parametrize("rows", [1, 5, 16, 17, 31, 33, 70, 300])
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (16, 31), (17, 33), (33, 64), (130, 514), (70, 1100)])
-def test_sums(rows: int, n: int, k: int) -> None:
+def test_sums(amx: Library, rows: int, n: int, k: int) -> None:
     """Tiles that are whole and parts of them, in every dimension; few rows and many."""
-    packed, weight = product(n, k)
+    packed, weight = product(amx, n, k)
     x, residual = torch.randn(rows, k).bfloat16(), torch.randn(rows, n)
     expected = x.double() @ weight.double().T
     torch.testing.assert_close(packed(x).double(), expected, rtol=TOLERANCE, atol=TOLERANCE)
@@ -69,8 +63,8 @@ def test_sums(rows: int, n: int, k: int) -> None:
 
 
 @pytest.mark.parametrize(("n", "k"), [(40, 200), (300, 1090)])
-def test_a_rows_bits_are_its_own(n: int, k: int) -> None:
-    packed, _ = product(n, k)
+def test_a_rows_bits_are_its_own(amx: Library, n: int, k: int) -> None:
+    packed, _ = product(amx, n, k)
     x = torch.randn(400, k).bfloat16()
     together = packed(x)
     for rows in ([0], [399], [3, 5, 200], [*range(100, 117)], [*range(50, 290)], [*range(399, -1, -1)]):
@@ -79,21 +73,21 @@ def test_a_rows_bits_are_its_own(n: int, k: int) -> None:
     assert torch.equal(packed(x), together)
 
 
-def test_zeros_behind_a_sum_change_no_bit() -> None:
+def test_zeros_behind_a_sum_change_no_bit(amx: Library) -> None:
     """What attention relies on: how many keys a product takes depends on who shares the round."""
     weight, x = torch.randn(32, 128).bfloat16(), torch.randn(9, 128).bfloat16()
     x[:, 50:] = 0
-    expected = linear.pack(weight)(x)
+    pack = NativeProducts(amx).pack
+    expected = pack(weight)(x)
     for k in (50, 64, 66, 96):
-        assert torch.equal(linear.pack(weight[:, :k])(x[:, :k]), expected)
+        assert torch.equal(pack(weight[:, :k])(x[:, :k]), expected)
 
 
 @pytest.mark.parametrize("sizes", [(8, 40, 96), (3, 41, 63), (1, 1, 1), (5, 130, 600)], ids=str)
 @pytest.mark.parametrize("n_rows", [0, 1, 7, 65, 300])
-def test_experts(sizes: tuple[int, int, int], n_rows: int) -> None:
+def test_experts(amx: Library, sizes: tuple[int, int, int], n_rows: int) -> None:
     made, given = weights(*sizes, torch.bfloat16), inputs(n_rows, sizes[0], 3, sizes[2], torch.bfloat16)
-    packed = experts.pack(*made, "gelu_tanh")
-    assert isinstance(packed, experts.PackedExperts)
+    packed = NativeExperts(amx).pack(*made, "gelu_tanh")
     found, some = packed(*given), slice(None, None, 7)
     torch.testing.assert_close(
         found[some].double(), plain(*(x[some] for x in given), *made, "gelu_tanh"), rtol=2e-2, atol=2e-2
@@ -109,21 +103,23 @@ def test_experts(sizes: tuple[int, int, int], n_rows: int) -> None:
 def test_the_vocabulary(amx: Library, n_rows: int, width: int, softcap: float) -> None:
     """Of an odd width too, whose rows no tile can take as they lie."""
     hidden, weight = torch.randn(n_rows, width).bfloat16(), torch.randn(2051, width).bfloat16()
-    found = head.logsumexp(amx, hidden, weight, softcap)
+    logsumexp = NativeHead(amx).logsumexp
+    found = logsumexp(hidden, weight, softcap)
     logits = hidden.double() @ weight.double().T
     if softcap:
         logits = softcap * torch.tanh(logits / softcap)
     torch.testing.assert_close(found.double(), logits.logsumexp(-1), rtol=1e-5, atol=1e-4)
     for rows in ([0], [n_rows - 1, 0], [*range(n_rows // 2, n_rows)]):
-        assert torch.equal(head.logsumexp(amx, hidden[rows], weight, softcap), found[rows])
+        assert torch.equal(logsumexp(hidden[rows], weight, softcap), found[rows])
 
 
 @pytest.mark.parametrize("n_rows", [1, 17, 70])
 @pytest.mark.parametrize("width", [66, 63])
 @pytest.mark.parametrize("softcap", [0.0, 9.0])
-def test_drawing(n_rows: int, width: int, softcap: float) -> None:
+def test_drawing(amx: Library, n_rows: int, width: int, softcap: float) -> None:
     how, rows = random_sampling(np.random.default_rng(n_rows), n_rows), torch.arange(n_rows)
     hidden, weight = (torch.randn(n_rows, width) / 8).bfloat16(), torch.randn(2051, width).bfloat16()
+    head = NativeHead(amx)
     found = head.sample(hidden, rows, head.prepare(weight), how, excluded=2050, softcap=softcap)
     logits = capped(hidden.double() @ weight.double().T, softcap)
     tokens, *rest = sampled(logits, how, 2050)

@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 import torch
 from fixtures.attention_rounds import Chain, Chunks, assert_close, chain, held
-from fixtures.kernel_paths import kernel_paths
+from fixtures.cpu_variants import CpuVariants, kernel_paths
 from fixtures.random_states import normal
 from fixtures.random_trees import random_tree
 
 from ramet.cache.kv import KeyValue
-from ramet.ops import native
-from ramet.ops.attention import cpu, reference
+from ramet.ops import OpShape, native
+from ramet.ops.attention import reference
 from ramet.round import Queries, Stream, pack
 from ramet.tree import MAX_ANCESTORS, WHOLE, Read, Segment, Tree
 from ramet.units import Unit, Units
 
 PAGE = 16
+cpu = CpuVariants("attention")
 NO_SLOTS = np.zeros(0, np.int32)
 
 
@@ -38,7 +39,9 @@ class Scene:
     def run(self, *, window: int = 0, queries: Queries | None = None) -> torch.Tensor:
         queries = queries or self.stream.every
         q = self.q[queries.rows.long()]
-        return cpu.attention(q, self.k, self.v, self.stream, queries, self.pages, scale=0.3, window=window)
+        attention = cpu.of(OpShape(q.dtype, head_dim=q.shape[2])).attention
+        found: torch.Tensor = attention(q, self.k, self.v, self.stream, queries, self.pages, scale=0.3, window=window)
+        return found
 
     def expected(self, *, window: int = 0, queries: Queries | None = None) -> torch.Tensor:
         queries = queries or self.stream.every

@@ -8,15 +8,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from fixtures.kernel_paths import kernel_paths
+from fixtures.cpu_variants import CpuVariants, kernel_paths
 from fixtures.random_states import CPU, chain, normal, random_stream, trunk, unit
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from ramet.cache.state import Recurrent
-from ramet.ops.conv import cpu, reference
+from ramet.ops import OpShape
+from ramet.ops.conv import reference
 from ramet.round import Stream, pack
 from ramet.units import Units
 
+cpu = CpuVariants("conv")
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 
 
@@ -32,7 +34,13 @@ class Scene:
     def run(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The rows returned, and all windows afterwards."""
         states = Recurrent(self.window.clone(), self.window[:, :0])
-        return cpu.causal_conv(self.x, self.weight, self.stream, states), states.window
+        return self.by_cpu(states), states.window
+
+    def by_cpu(self, states: Recurrent | None) -> torch.Tensor:
+        n_channels, width = self.weight.shape
+        variant = cpu.of(OpShape(self.x.dtype, n_channels=n_channels, conv_width=width))
+        found: torch.Tensor = variant.causal_conv(self.x, self.weight, self.stream, states)
+        return found
 
     def expected(self) -> tuple[torch.Tensor, torch.Tensor]:
         states = Recurrent(self.window.double(), self.window[:, :0])
@@ -133,5 +141,5 @@ def test_bits_depend_on_the_path_alone(path: str, dtype: torch.dtype) -> None:
 
 def test_no_states(path: str) -> None:
     given = scene(np.random.default_rng(4), pack(Units.of([unit(trunk(5, 3))])).on(CPU), 1)
-    found = cpu.causal_conv(given.x, given.weight, given.stream, None)
+    found = given.by_cpu(None)
     assert torch.equal(found, given.run()[0])

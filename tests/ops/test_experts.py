@@ -8,19 +8,26 @@ from typing import Any
 
 import pytest
 import torch
+from fixtures.cpu_variants import CpuVariants
 from torch.nn import functional
 from transformers import Qwen3_5MoeTextConfig
 from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeSparseMoeBlock
 
 from ramet.layers.experts import TopKRouter
-from ramet.ops import choose
-from ramet.ops.experts import cpu, reference
+from ramet.ops import OpShape, choose
+from ramet.ops.experts import reference
+from ramet.ops.experts.native import PackedExperts
 from ramet.ops.linear import reference as linear
-from ramet.ops.native import library
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 DTYPES = list(TOLERANCE)
+cpu = CpuVariants("experts")
 SIZES = [(8, 40, 96), (5, 16, 64), (3, 41, 63), (1, 1, 1), (20, 130, 200)]  # experts, size, width
+
+
+def pack(gate_up: torch.Tensor, down: torch.Tensor, activation: str) -> Any:
+    """By the variant that a layer with experts of this dtype gets."""
+    return cpu.of(OpShape(gate_up.dtype, has_experts=True)).pack(gate_up, down, activation)
 
 
 def weights(n_experts: int, size: int, width: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -52,8 +59,8 @@ def plain(x: torch.Tensor, chosen: torch.Tensor, shares: torch.Tensor, *made: An
 def test_sums_over_the_chosen(dtype: torch.dtype, sizes: tuple[int, int, int], n_rows: int, activation: str) -> None:
     made, given = weights(*sizes, dtype), inputs(n_rows, sizes[0], 3, sizes[2], dtype)
     wanted = plain(*given, *made, activation)
-    for module in (reference, cpu):
-        found = module.pack(*made, activation)(*given)
+    for prepare in (reference.pack, pack):
+        found = prepare(*made, activation)(*given)
         assert found.dtype == dtype
         torch.testing.assert_close(found.double(), wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
@@ -62,16 +69,15 @@ def test_all_rows_want_the_same_experts() -> None:
     """More rows than the kernel takes at a time, and experts that nobody wants."""
     made, (x, _, shares) = weights(6, 32, 48, torch.float32), inputs(500, 6, 2, 48, torch.float32)
     chosen = torch.tensor([[4, 1]]).expand(500, 2)
-    found = cpu.pack(*made, "silu")(x, chosen, shares)
+    found = pack(*made, "silu")(x, chosen, shares)
     torch.testing.assert_close(found, reference.pack(*made, "silu")(x, chosen, shares), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_rows_bits_are_its_own(dtype: torch.dtype) -> None:
-    found = library()
-    if found is None or not cpu.packs(found, dtype):
+    experts = pack(*weights(7, 130, 1100, dtype), "silu")  # wide enough for two parts of a sum
+    if not isinstance(experts, PackedExperts):
         pytest.skip(f"no kernel for {dtype} here")
-    experts = cpu.pack(*weights(7, 130, 1100, dtype), "silu")  # wide enough for two parts of a sum
     x, chosen, shares = inputs(300, 7, 3, 1100, dtype)
     together, threads = experts(x, chosen, shares), torch.get_num_threads()
     try:
@@ -86,7 +92,7 @@ def test_a_rows_bits_are_its_own(dtype: torch.dtype) -> None:
 
 
 def test_a_row_of_nan_harms_no_other() -> None:
-    experts = cpu.pack(*weights(4, 24, 32, torch.float32), "silu")
+    experts = pack(*weights(4, 24, 32, torch.float32), "silu")
     x, chosen, shares = inputs(20, 4, 2, 32, torch.float32)
     wanted = experts(x, chosen, shares)
     x[11] = torch.nan
@@ -98,12 +104,11 @@ def test_a_row_of_nan_harms_no_other() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_plain_weights_are_let_go(dtype: torch.dtype) -> None:
-    found = library()
-    if found is None or not cpu.packs(found, dtype):
+    if not isinstance(pack(*weights(4, 24, 32, dtype), "silu"), PackedExperts):
         pytest.skip(f"no kernel for {dtype} here")
     made = weights(4, 24, 32, dtype)
     held = [weakref.ref(weight) for weight in made]
-    experts = cpu.pack(*made, "silu")
+    experts = pack(*made, "silu")
     del made
     gc.collect()
     assert [ref() for ref in held] == [None, None]
@@ -116,7 +121,7 @@ def test_the_router_rounds_as_transformers(dtype: torch.dtype) -> None:
     theirs = Qwen3_5MoeSparseMoeBlock(config).gate.to(dtype)
     theirs.weight.data.normal_()
     x = torch.randn(40, 64).to(dtype)
-    ops = choose(x.device, {"experts": "reference"})
+    ops = choose(x.device, {"experts": "reference"})(OpShape(dtype))
     chosen, shares = TopKRouter(linear.pack(theirs.weight.detach()), 4, ops)(x)
     logits, their_shares, their_chosen = theirs(x)
     assert torch.equal(logits.gather(1, chosen), logits.gather(1, their_chosen))  # theirs takes any of equal ones

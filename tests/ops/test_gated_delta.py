@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from fixtures.kernel_paths import kernel_paths
+from fixtures.cpu_variants import CpuVariants, kernel_paths
 from fixtures.random_states import CPU, chain, normal, random_stream, trunk, unit
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from ramet.cache.state import Recurrent
-from ramet.ops import GatedDelta, native
-from ramet.ops.gated_delta import cpu, reference
+from ramet.ops import GatedDelta, OpShape, native
+from ramet.ops.gated_delta import reference
 from ramet.ops.gated_delta.reference import CHUNK
 from ramet.round import Stream, pack
 from ramet.tree import Read, Segment, Tree
@@ -24,6 +24,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 HEADS = (2, 4, 32, 48)  # key heads, value heads, their sizes
 ROWS = ("q", "k", "v", "a", "b", "gate")
 EPS = 1e-6
+cpu = CpuVariants("gated_delta")
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,16 @@ class Scene:
     def run(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The rows returned, and all states afterwards."""
         states = Recurrent(self.state[:, :0], self.state.clone())
-        return self.by(cpu.gated_delta, states), states.state
+        return self.by(self.op, states), states.state
+
+    @property
+    def op(self) -> GatedDelta:
+        (n_key_heads, key_dim), (n_value_heads, value_dim) = self.k.shape[1:], self.v.shape[1:]
+        shape = OpShape(
+            self.q.dtype, n_key_heads=n_key_heads, n_value_heads=n_value_heads, key_dim=key_dim, value_dim=value_dim
+        )
+        found: GatedDelta = cpu.of(shape).gated_delta
+        return found
 
     def by(self, op: GatedDelta, states: Recurrent | None) -> torch.Tensor:
         return op(
@@ -313,4 +323,4 @@ def test_other_dtypes_take_the_plain_path(compiled: None) -> None:
 
 def test_no_states(path: str) -> None:
     given = scene(np.random.default_rng(14), pack(Units.of([unit(trunk(80, 20))])).on(CPU), 1)
-    assert torch.equal(given.by(cpu.gated_delta, None), given.run()[0])
+    assert torch.equal(given.by(given.op, None), given.run()[0])

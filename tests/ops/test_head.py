@@ -7,22 +7,23 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from fixtures.cpu_variants import CpuVariants, skip_without_kernels
 
-from ramet.ops import native
-from ramet.ops.head import cpu, reference
+from ramet.ops.head import reference
+from ramet.ops.head import torch as plain
 from ramet.round import Stream, pack
 from ramet.tree import IntArray, Read, Segment, Tree
 from ramet.units import Unit, Units
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-5}  # sums are float32 in both
+cpu = CpuVariants("head")
 
 
 @pytest.fixture(params=["compiled", "plain"], autouse=True)
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    found = native.library() if request.param == "compiled" else None
-    if found is None and request.param == "compiled":
-        pytest.skip(f"no compiled kernels here: {native.status()[1]}")
-    monkeypatch.setattr(cpu, "library", lambda: found)
+    if request.param == "compiled":
+        skip_without_kernels()
+    monkeypatch.setattr(cpu, "has_native", request.param == "compiled")
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # quicker for many small arrays; other numbers are tested below
     torch.use_deterministic_algorithms(True)  # torch.empty is NaN
@@ -174,21 +175,20 @@ def test_bits_of_a_row_depend_on_no_other_row(path: str, dtype: torch.dtype, sof
 
 def test_bits_do_not_depend_on_where_a_row_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the plain path, whose parts of the vocabulary are many here."""
-    monkeypatch.setattr(cpu, "_CHUNK", 16)
+    monkeypatch.setattr(plain, "_CHUNK", 16)
     hidden, weight = torch.randn(2000, 8), torch.randn(320, 8)
-    whole = cpu.plain_logsumexp(hidden, weight)
+    whole = plain.logsumexp(hidden, weight)
     for at in range(0, 2000, 13):
-        assert torch.equal(cpu.plain_logsumexp(hidden[at : at + 13], weight), whole[at : at + 13])
+        assert torch.equal(plain.logsumexp(hidden[at : at + 13], weight), whole[at : at + 13])
 
 
 def test_bits_do_not_depend_on_threads(path: str) -> None:
-    found = native.library()
-    if path != "compiled" or found is None:
+    if path != "compiled":
         pytest.skip("torch's products do not promise it")
     hidden, weight = torch.randn(70, 66).bfloat16(), torch.randn(9000, 66).bfloat16()
     row, entries = torch.zeros(4000, dtype=torch.int32), torch.arange(4000, dtype=torch.int32)
-    one = cpu.logsumexp(found, hidden, weight), cpu.columns(found, hidden, weight, row, entries)
+    one = cpu.logsumexp(hidden, weight), cpu.columns(hidden, weight, row, entries)
     torch.set_num_threads(2)
-    two = cpu.logsumexp(found, hidden, weight), cpu.columns(found, hidden, weight, row, entries)
+    two = cpu.logsumexp(hidden, weight), cpu.columns(hidden, weight, row, entries)
     assert torch.equal(one[0], two[0])
     assert torch.equal(one[1], two[1])

@@ -6,13 +6,24 @@ import functools
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
+from fixtures.cpu_variants import CpuVariants
 
-from ramet.ops.linear import cpu, reference, tiles
+from ramet.ops import OpShape
+from ramet.ops.linear import reference, tiles
 
+cpu = CpuVariants("linear")
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+
+
+def pack(weight: torch.Tensor, bias: torch.Tensor | None = None, *, invariant: bool = False) -> Any:
+    """By the variant that a weight of this dtype gets."""
+    variant = cpu.of(OpShape(weight.dtype))
+    return (variant.pack_invariant if invariant else variant.pack)(weight, bias)
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +43,7 @@ def one_thread() -> Iterator[None]:
 def test_products(dtype: torch.dtype, rows: int, n: int, k: int, biased: bool, invariant: bool) -> None:
     weight, x = torch.randn(n, k).to(dtype), torch.randn(rows, k).to(dtype)
     bias, residual = torch.randn(n).to(dtype), torch.randn(rows, n)
-    packed = (cpu.pack_invariant if invariant else cpu.pack)(weight.clone(), bias if biased else None)
+    packed = pack(weight.clone(), bias if biased else None, invariant=invariant)
     expected = x.double() @ weight.double().T + (bias.double() if biased else 0.0)
     limit = TOLERANCE[dtype] * k**0.5
     total = expected + residual.double()
@@ -45,20 +56,20 @@ def test_products(dtype: torch.dtype, rows: int, n: int, k: int, biased: bool, i
 def test_what_is_added_is_not_rounded() -> None:
     """A residual stream keeps what bfloat16 cannot show, and, by the kernels, so does what is added to it."""
     weight, x = torch.eye(64).bfloat16(), torch.full((3, 64), 2.0**-9).bfloat16()
-    found = cpu.pack(weight).add(x, torch.ones(3, 64))
+    found = pack(weight).add(x, torch.ones(3, 64))
     assert torch.equal(found, torch.full((3, 64), 1 + 2.0**-9))
 
 
 def test_rows_that_lie_apart() -> None:
     weight, x = torch.randn(48, 32), torch.randn(30, 100)[:, 5:37]
-    torch.testing.assert_close(cpu.pack(weight)(x), x @ weight.T, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(pack(weight)(x), x @ weight.T, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("width", [16, 33])
 def test_rows_of_another_width_are_refused(dtype: torch.dtype, width: int) -> None:
     """A kernel that believed it would read what lies behind them."""
-    packed = cpu.pack(torch.randn(48, 32).to(dtype))
+    packed = pack(torch.randn(48, 32).to(dtype))
     with pytest.raises((AssertionError, RuntimeError)):
         packed(torch.randn(4, width).to(dtype))
     with pytest.raises((AssertionError, RuntimeError)):
@@ -68,17 +79,17 @@ def test_rows_of_another_width_are_refused(dtype: torch.dtype, width: int) -> No
 def test_add_leaves_the_residual_alone() -> None:
     weight, x, residual = torch.randn(48, 32), torch.randn(30, 32), torch.randn(30, 48)
     before = residual.clone()
-    cpu.pack(weight).add(x, residual)
+    pack(weight).add(x, residual)
     assert torch.equal(residual, before)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_plain_weight_is_let_go(dtype: torch.dtype) -> None:
-    if not cpu.packs(dtype):
+    if cpu.of(OpShape(dtype)) is reference:
         pytest.skip(f"no packed products of {dtype} here")
     weight = torch.randn(64, 64).to(dtype)
     held = weakref.ref(weight)
-    packed = cpu.pack(weight)
+    packed = pack(weight)
     weight.fill_(torch.nan)
     del weight
     gc.collect()
@@ -87,7 +98,7 @@ def test_the_plain_weight_is_let_go(dtype: torch.dtype) -> None:
 
 
 def test_what_does_not_pack_stays_plain() -> None:
-    assert isinstance(cpu.pack(torch.randn(8, 8).half()), reference.PlainLinear)
+    assert isinstance(pack(torch.randn(8, 8).half()), reference.PlainLinear)
 
 
 def cancelling(rows: int, n: int, k: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -97,7 +108,7 @@ def cancelling(rows: int, n: int, k: int, dtype: torch.dtype) -> tuple[torch.Ten
     return torch.cat((x, -x[:, order]), 1), torch.cat((weight, weight[:, order]), 1)
 
 
-@pytest.mark.parametrize("pack", [cpu.pack_invariant, reference.pack_invariant])
+@pytest.mark.parametrize("pack", [partial(pack, invariant=True), reference.pack_invariant])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("n", "k"), [(64, 2048), (33, 1502), (1, 66)])
 def test_a_row_alone_has_the_bits_that_it_has_among_others(
@@ -190,5 +201,5 @@ def test_what_is_invariant_leaves_the_random_numbers_alone() -> None:
     torch.manual_seed(1)
     expected = torch.randn(3)
     torch.manual_seed(1)
-    cpu.pack_invariant(torch.ones(10, 22))
+    pack(torch.ones(10, 22), invariant=True)
     assert torch.equal(torch.randn(3), expected)

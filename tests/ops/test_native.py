@@ -12,14 +12,10 @@ import pytest
 import torch
 from fixtures.draws import random_sampling, same
 
-from ramet.errors import InvalidRequest
-from ramet.ops import choose, native
-from ramet.ops.attention import cpu as attention
+from ramet.ops import Ops, OpShape, backends, choose, native
 from ramet.ops.attention import reference
-from ramet.ops.head import cpu as head
 from ramet.ops.head import reference as head_reference
 from ramet.ops.native import build, loader
-from ramet.ops.norm import cpu as norm
 from ramet.ops.norm import reference as norm_reference
 from ramet.round import Stream, pack
 from ramet.tree import Read, Segment, Tree
@@ -56,33 +52,34 @@ def check_all(stream: Stream) -> None:
     for dtype, limit in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
         qkv = torch.randn(len(stream.tokens), 10, 48).to(dtype)
         q, k, v = qkv.split([6, 2, 2], 1)
-        found = attention.attention(q, k, v, stream, stream.every, None, scale=0.2)
+        ops = choose(CPU)(OpShape(dtype, head_dim=48))
+        found = ops.attention(q, k, v, stream, stream.every, None, scale=0.2)
         expected = reference.attention(q.double(), k.double(), v.double(), stream, stream.every, None, scale=0.2)
         assert float((found.double() - expected).abs().max()) < limit
         x = torch.randn(70, 130).to(dtype)
-        pairs = [(norm.gated(x, "silu"), norm_reference.gated(x, "silu"))]
-        pairs.append((norm.rms_norm(x, torch.ones(130), 1e-5), norm_reference.rms_norm(x, torch.ones(130), 1e-5)))
+        pairs = [(ops.gated(x, "silu"), norm_reference.gated(x, "silu"))]
+        pairs.append((ops.rms_norm(x, torch.ones(130), 1e-5), norm_reference.rms_norm(x, torch.ones(130), 1e-5)))
         turn = torch.randn(len(stream.tokens), 2, 24)
         pairs += zip(
-            norm.rotate(qkv.flatten(1).clone(), turn, 6, 2, None, None, 1e-5),
+            ops.rotate(qkv.flatten(1).clone(), turn, 6, 2, None, None, 1e-5),
             norm_reference.rotate(qkv.flatten(1).clone(), turn, 6, 2, None, None, 1e-5),
             strict=True,
         )
         for a, b in pairs:
             torch.testing.assert_close(a, b, rtol=limit, atol=limit)
         hidden, weight = torch.randn(2, 34).to(dtype), torch.randn(3000, 34).to(dtype)
-        logits, norms = head.read(hidden, head.prepare(weight), stream)
+        logits, norms = ops.read(hidden, ops.prepare(weight), stream)
         wide = hidden.double() @ weight.double().T
         torch.testing.assert_close(logits.double(), wide[:, 1], rtol=1e-5, atol=1e-4)
         torch.testing.assert_close(norms.double(), wide.logsumexp(-1), rtol=1e-5, atol=1e-4)
-        check_sample(dtype)
+        check_sample(ops, dtype)
 
 
-def check_sample(dtype: torch.dtype) -> None:
+def check_sample(ops: Ops, dtype: torch.dtype) -> None:
     """Rows drawn in every way, against the same in float64; their bits are their own."""
     how, rows = random_sampling(np.random.default_rng(2), 70), torch.arange(70)
     hidden, weight = (torch.randn(70, 66) / 8).to(dtype), torch.randn(3001, 66).to(dtype)
-    found = head.sample(hidden, rows, head.prepare(weight), how, excluded=3)
+    found = ops.sample(hidden, rows, ops.prepare(weight), how, excluded=3)
     tokens, *rest = head_reference.sampled(hidden.double() @ weight.double().T, how, 3)
     kept = found.tokens == tokens
     assert int(kept.sum()) >= 69  # a number may fall within rounding of an edge
@@ -90,7 +87,7 @@ def check_sample(dtype: torch.dtype) -> None:
         torch.testing.assert_close(a[kept].double(), b[kept], rtol=1e-5, atol=1e-4)
     for which in (np.arange(1), np.arange(69, 36, -1)):
         part = head_reference.part_of(how, which)
-        assert same(head.sample(hidden, rows[which], head.prepare(weight), part, excluded=3), found, which)
+        assert same(ops.sample(hidden, rows[which], ops.prepare(weight), part, excluded=3), found, which)
 
 
 def test_status_names_the_processor_and_the_threads(compiler: build.Compiler) -> None:
@@ -114,8 +111,9 @@ def test_one_openmp_runtime_and_one_pool() -> None:
     torch.set_num_threads(2)
     torch.randn(1 << 20).exp_().sum()
     threads = len(list(Path("/proc/self/task").iterdir()))
+    ops = choose(CPU)(OpShape(torch.float32))
     for _ in range(3):
-        norm.gated(torch.randn(512, 2048), "silu")
+        ops.gated(torch.randn(512, 2048), "silu")
     assert len(list(Path("/proc/self/task").iterdir())) <= threads
     torch.set_num_threads(before)
 
@@ -123,7 +121,7 @@ def test_one_openmp_runtime_and_one_pool() -> None:
 def test_turned_off(forgotten: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAMET_NATIVE", "0")
     assert native.status() == (False, "turned off by RAMET_NATIVE=0")
-    assert "RAMET_NATIVE=0" in choose(CPU).why["attention"]
+    assert "RAMET_NATIVE=0" in choose(CPU)(OpShape(torch.float32)).why["attention"]
     check_all(small_stream())
 
 
@@ -227,36 +225,5 @@ def test_other_processors(
     flags = tuple(f"-march={march}" if f.startswith("-march") else f for f in build.FLAGS)
     found = loader.load(flags)
     assert found.isa == isa
-    for module in (attention, norm, head):
-        monkeypatch.setattr(module, "library", lambda: found)
+    monkeypatch.setattr(backends, "library", lambda: found)
     check_all(small_stream())
-
-
-def test_the_choice() -> None:
-    ops = choose(CPU)
-    assert ops.attention is attention.attention
-    assert set(ops.why) == {"attention", "norm", "linear", "head", "conv", "gated_delta", "experts"}
-    assert all(reason.startswith("cpu (") for reason in ops.why.values())
-    ops = choose(CPU, {"attention": "reference"})
-    assert ops.attention is reference.attention
-    assert ops.rms_norm is norm.rms_norm
-    assert ops.why["attention"] == "reference (asked for)"
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ({"attentoin": "cpu"}, "attention, norm, linear, head"),
-        ({"attention": "fast"}, "override.attention: 'fast' is not one of reference, cpu, triton"),
-        ({"attention": "triton"}, "override.attention: 'triton' does not run on cpu"),
-    ],
-)
-def test_an_unknown_choice_is_refused(override: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)  # which tests of Triton's kernels set
-    with pytest.raises(InvalidRequest, match=message):
-        choose(CPU, override)
-
-
-def test_a_choice_for_another_device_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="does not run on meta"):
-        choose(torch.device("meta"), {"norm": "cpu"})

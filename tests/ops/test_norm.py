@@ -6,21 +6,22 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from fixtures.cpu_variants import CpuVariants, skip_without_kernels
 
-from ramet.ops import native
-from ramet.ops.norm import cpu, reference
+from ramet.ops import OpShape
+from ramet.ops.norm import reference
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 DTYPES = [torch.float32, torch.bfloat16]
 EPS = 1e-5
+cpu = CpuVariants("norm")
 
 
 @pytest.fixture(params=["compiled", "plain"], autouse=True)
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    found = native.library() if request.param == "compiled" else None
-    if found is None and request.param == "compiled":
-        pytest.skip(f"no compiled kernels here: {native.status()[1]}")
-    monkeypatch.setattr(cpu, "library", lambda: found)
+    if request.param == "compiled":
+        skip_without_kernels()
+    monkeypatch.setattr(cpu, "has_native", request.param == "compiled")
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # quicker for many small arrays; other numbers are tested below
     torch.use_deterministic_algorithms(True)  # torch.empty is NaN
@@ -61,7 +62,7 @@ def test_rms_norm_of_heads_that_lie_apart(dtype: torch.dtype, heads: int, width:
     assert_close(cpu.rms_norm(x, weight, EPS), reference.rms_norm(x, weight, EPS), dtype)
 
 
-@pytest.mark.parametrize("dtype", [*DTYPES, torch.float16])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows", [0, 1, 63])
 def test_rms_norm_of_a_wider_stream_is_rounded_once(dtype: torch.dtype, rows: int) -> None:
     x, weight = torch.randn(rows, 65), torch.rand(65)
@@ -175,14 +176,14 @@ def test_gated_at_the_ends(activation: str, dtype: torch.dtype) -> None:
     torch.testing.assert_close(found, expected, rtol=TOLERANCE[dtype], atol=1e-30, equal_nan=True)
 
 
-def test_gelu_tanh_to_the_rounding_of_float32() -> None:
+def test_gelu_tanh_to_the_rounding_of_float32(path: str) -> None:
     """Against float64. Where tanh is close to -1 the formula itself cancels in float32, and torch's result with it."""
     gate = torch.linspace(-5, 5, 4001)
     u = (2 / torch.pi) ** 0.5 * (gate.double() + 0.044715 * gate.double() ** 3)
     exact = gate * torch.sigmoid(2 * u)
     found = cpu.gated(torch.cat((gate, torch.ones_like(gate)))[None], "gelu_tanh")[0]
     torch.testing.assert_close(found.double(), exact, rtol=1e-6, atol=1e-6)
-    if cpu.library() is not None:
+    if path == "compiled":
         torch.testing.assert_close(found.double(), exact, rtol=1e-6, atol=1e-9)
 
 
@@ -257,5 +258,10 @@ def test_bits_of_odd_widths_depend_on_their_row(path: str, dtype: torch.dtype, w
 
 
 def test_half_precision_takes_torch() -> None:
-    x = torch.randn(5, 64).half()
-    assert torch.equal(cpu.rms_norm(x, torch.ones(64), EPS), reference.rms_norm(x, torch.ones(64), EPS))
+    assert cpu.of(OpShape(torch.float16)) is reference
+
+
+def test_no_kernel_reads_numbers_of_another_size(path: str) -> None:
+    if path == "compiled":
+        with pytest.raises(KeyError):
+            cpu.rms_norm(torch.randn(5, 64).double(), torch.ones(64), EPS)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fixtures.kernel_paths import kernel_paths
+from fixtures.cpu_variants import CpuVariants, kernel_paths
 
-from ramet.ops.experts import cpu, reference
+from ramet.ops.route import reference
 
+cpu = CpuVariants("route")
 path, compiled = kernel_paths(cpu)
 
 

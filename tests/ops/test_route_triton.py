@@ -6,7 +6,7 @@ import pytest
 import torch
 from fixtures.triton_device import DEVICE
 
-from ramet.ops.experts import reference, triton
+from ramet.ops.route import reference, triton
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of rows that are none
 DTYPES = [torch.float32, torch.bfloat16]

@@ -8,23 +8,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fixtures.cpu_variants import CpuVariants, skip_without_kernels
 from fixtures.draws import JUST_BELOW_1, assert_drawn, assert_ends, assert_one_entry, random_sampling, same, sampling
 from oracles.decoders import decoder
 
-from ramet.ops import native
-from ramet.ops.head import cpu, reference
+from ramet.ops.head import native, reference
+from ramet.ops.head import torch as plain
 from ramet.ops.head.reference import Sampled, Vocabulary
 from ramet.tree import Sampling
 
 DTYPES = [torch.float32, torch.bfloat16]
+cpu = CpuVariants("head")
 
 
 @pytest.fixture(params=["compiled", "plain"], autouse=True)
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    found = native.library() if request.param == "compiled" else None
-    if found is None and request.param == "compiled":
-        pytest.skip(f"no compiled kernels here: {native.status()[1]}")
-    monkeypatch.setattr(cpu, "library", lambda: found)
+    if request.param == "compiled":
+        skip_without_kernels()
+    monkeypatch.setattr(cpu, "has_native", request.param == "compiled")
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -202,7 +203,8 @@ def test_rows_in_pieces(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, hidden = np.random.default_rng(4), torch.randn(21, 48)
     how, vocabulary, rows = random_sampling(rng, 21), cpu.prepare(torch.randn(300, 48)), torch.arange(21)
     whole = cpu.sample(hidden, rows, vocabulary, how, excluded=2)
-    monkeypatch.setattr(cpu, "_HELD", held)
+    for module in (native, plain):
+        monkeypatch.setattr(module, "_HELD", held)
     assert np.count_nonzero(reference.is_cut(how)) > held
     assert same(cpu.sample(hidden, rows, vocabulary, how, excluded=2), whole)
 

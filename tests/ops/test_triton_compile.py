@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parents[1]
-MODULES = [f"ramet.ops.{op}.triton" for op in ("gated_delta", "experts", "attention", "linear", "norm", "head", "conv")]
+OPS = ("gated_delta", "experts", "route", "attention", "linear", "norm", "head", "conv")
+MODULES = [f"ramet.ops.{op}.triton" for op in OPS]
 CARDS = ("80", "90", "100")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -24,7 +25,7 @@ from ramet.families import FAMILIES
 from ramet.layers.decoder import Decoder
 from ramet.layers.shape import Shape
 from ramet.layers.storage import allocate
-from ramet.ops import Ops, choose
+from ramet.ops import Ops, OpShape, choose
 
 VOCAB_SIZE = 199
 CPU = torch.device("cpu")
@@ -97,12 +98,14 @@ def decoder(name: str) -> Decoder:
     return build(name, choose(CPU))
 
 
-def build(name: str, ops: Ops, device: torch.device = CPU) -> Decoder:
+def build(name: str, choice: Callable[[OpShape], Ops], device: torch.device = CPU) -> Decoder:
     """The same on other operations."""
-    return made_of(oracle(name), ops, device)
+    return made_of(oracle(name), choice, device)
 
 
-def made_of(model: PreTrainedModel | BlockModel, ops: Ops, device: torch.device = CPU) -> Decoder:
+def made_of(
+    model: PreTrainedModel | BlockModel, choice: Callable[[OpShape], Ops], device: torch.device = CPU
+) -> Decoder:
     """Ours, of the weights of such a model."""
     state, config = model.state_dict(), model.config.get_text_config()
     family = FAMILIES[model.config.model_type]
@@ -113,7 +116,7 @@ def made_of(model: PreTrainedModel | BlockModel, ops: Ops, device: torch.device 
         assert made.shape == weight.shape, ours
         weights[ours] = (made if weight.transform is None else weight.transform(made)).to(device)
     rotaries = [rope_frequencies(config, kind) for kind in shape.rotaries]
-    return Decoder(shape, weights, rotaries, ops)
+    return Decoder(shape, weights, rotaries, choice)
 
 
 def poisoned_store(name: str, n_pages: int, page_size: int, n_states: int = 0, device: torch.device = CPU) -> Store:

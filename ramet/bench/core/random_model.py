@@ -25,7 +25,7 @@ from ramet.families import FAMILIES
 from ramet.layers.decoder import Decoder
 from ramet.layers.shape import DenseExpertsShape, ExpertsShape, MLPShape, Shape
 from ramet.layers.storage import row_bytes
-from ramet.ops import Ops, choose
+from ramet.ops import Ops, OpsFor, OpShape, choose
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -51,8 +51,8 @@ class RandomModel:
         plan = family.plan(shape, names_of(name))
         weights = RandomWeights(plan, dtype, device, rounded=DTYPES[rounded or settings.dtype])
         rotaries = [rope_frequencies(text, kind) for kind in shape.rotaries]
-        ops = choose(device, settings.ops, invariant=settings.batch_invariant)
-        decoder = Decoder(shape, weights, rotaries, evenly(ops, shape) if even else ops, weights.fingerprint)
+        choice = choose(device, settings.ops, invariant=settings.batch_invariant)
+        decoder = Decoder(shape, weights, rotaries, evenly(choice, shape) if even else choice, weights.fingerprint)
         return cls(name, config, weights, decoder, even)
 
     @property
@@ -123,9 +123,14 @@ class EvenRoute:
         return self.route(scrambled(logits), *rest)
 
 
-def evenly(ops: Ops, shape: Shape) -> Ops:
-    """Ops by which experts are chosen evenly, where a shape has such."""
+def evenly(choice: OpsFor, shape: Shape) -> OpsFor:
+    """A choice of ops by which experts are chosen evenly, where a shape has such."""
     if all(isinstance(own.mlp, MLPShape) for own in shape.layers):
-        return ops
-    why = {**ops.why, "routing": "even"}
-    return replace(ops, route=EvenRoute(ops.route), route_grouped=EvenRoute(ops.route_grouped), why=why)
+        return choice
+
+    def even(wanted: OpShape) -> Ops:
+        ops = choice(wanted)
+        why = {**ops.why, "routing": "even"}
+        return replace(ops, route=EvenRoute(ops.route), route_grouped=EvenRoute(ops.route_grouped), why=why)
+
+    return even

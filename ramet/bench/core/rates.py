@@ -13,8 +13,7 @@ import torch
 from ramet.bench.core.products import LinearProduct, Product
 from ramet.bench.core.timing import on_device
 from ramet.layers.decoder import Decoder
-from ramet.ops import Pack
-from ramet.ops.linear import cpu as linear
+from ramet.ops import OpShape, Pack, choose
 
 FEW, MANY = 32, 1024  # rows
 _SIZES = {"cuda": 8192, "cpu": 2048}  # of a product
@@ -87,7 +86,8 @@ class CpuRates:
         """With weights [size, size], `n_bytes` of them. Takes a second or two."""
         weight_bytes, flop = size * size * dtype.itemsize, 2 * size * size
         n = max(2, n_bytes // weight_bytes)
-        weights = [linear.pack(torch.full((size, size), 0.01, dtype=dtype)) for _ in range(n)]
+        pack = choose(torch.device("cpu"))(OpShape(dtype)).pack
+        weights = [pack(torch.full((size, size), 0.01, dtype=dtype)) for _ in range(n)]
         few, many = (torch.full((n_rows, size), 0.5, dtype=dtype) for n_rows in (FEW, MANY))
         numbers, turns = torch.ones(n_bytes // 4), cycle(weights)
         read_s, all_few_s, many_s = (

@@ -21,7 +21,10 @@ from __future__ import annotations
 import torch
 
 from ramet.cache.kv import KeyValue
+from ramet.ops.shape import takes_all
 from ramet.round import Queries, Stream
+
+takes = takes_all
 
 
 def attention(
@@ -64,7 +67,7 @@ def keep(pages: KeyValue, k: torch.Tensor, v: torch.Tensor, stream: Stream) -> N
 def _sources(
     s: int, k: torch.Tensor, v: torch.Tensor, stream: Stream, pages: KeyValue | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """ConfigSchema, values, places [M] of all that segment s may see, and whether each is of s itself."""
+    """Keys, values, places [M] of all that segment s may see, and whether each is of s itself."""
     path = [s]
     while int(stream.parents[path[0]]) >= 0:
         path.insert(0, int(stream.parents[path[0]]))

@@ -17,10 +17,11 @@ import triton.language as tl
 from ramet.cache.kv import KeyValue
 from ramet.ops.attention.plan import ITEM, JOIN, KEYS, NARROW, RUN, SEGMENT, SPAN, WIDE, Tiling, name, plan, room
 from ramet.ops.processors import processors
+from ramet.ops.shape import takes_all
 from ramet.round import Queries, Stream
 from ramet.tree import MAX_ANCESTORS
 
-__all__ = ["attention", "keep", "plan", "room", "variants"]
+__all__ = ["attention", "keep", "plan", "room", "takes", "variants"]
 
 _LOG2_E = 1.4426950408889634
 _ITEM = tl.constexpr(len(ITEM))
@@ -31,6 +32,9 @@ _CHAIN = tl.constexpr(MAX_ANCESTORS + 1)
 _JOINED = 4  # rows a program joins at a time
 _JOINING = 8  # programs of a processor that join
 _KEPT = 8  # rows a program stores
+
+
+takes = takes_all
 
 
 def attention(

@@ -10,7 +10,10 @@ import torch
 from torch.nn import functional
 
 from ramet.cache.state import Recurrent
+from ramet.ops.shape import takes_all
 from ramet.round import Stream
+
+takes = takes_all
 
 
 def causal_conv(x: torch.Tensor, weight: torch.Tensor, stream: Stream, states: Recurrent | None) -> torch.Tensor:

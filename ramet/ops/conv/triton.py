@@ -13,13 +13,17 @@ import triton.language as tl
 from ramet.cache.state import Recurrent
 from ramet.ops.conv.plan import plan, room
 from ramet.ops.norm.triton import times_logistic
+from ramet.ops.shape import takes_all
 from ramet.round import Stream
 
-__all__ = ["causal_conv", "plan", "room", "variants"]
+__all__ = ["causal_conv", "plan", "room", "takes", "variants"]
 
 _COPIERS = 8  # programs a block of channels that write windows
 _ROWS = 8  # of a program, at most 32; it reads W - 1 rows and its channels' taps besides
 _OPTIONS = {"num_warps": 1}
+
+
+takes = takes_all
 
 
 def causal_conv(x: torch.Tensor, weight: torch.Tensor, stream: Stream, states: Recurrent | None) -> torch.Tensor:

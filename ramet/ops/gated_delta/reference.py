@@ -11,10 +11,14 @@ import torch
 from torch.nn import functional
 
 from ramet.cache.state import Recurrent
+from ramet.ops.shape import takes_all
 from ramet.round import Stream
 
-CHUNK = 64  # rows: a piece that is cut at a multiple of it, from its start, has the bits of the uncut one (cpu.py)
+CHUNK = 64  # rows: a piece that is cut at a multiple of it, from its start, has the bits of the uncut one (native.py)
 EPSILON = 1e-6
+
+
+takes = takes_all
 
 
 def gated_delta(

@@ -23,9 +23,10 @@ from ramet.ops.gated_delta.plan import BLOCK, CARRIES, ITEM, N_BLOCKS, TILE, pla
 from ramet.ops.gated_delta.reference import CHUNK, EPSILON
 from ramet.ops.norm.triton import times_logistic
 from ramet.ops.processors import processors
+from ramet.ops.shape import takes_all
 from ramet.round import Stream
 
-__all__ = ["gated_delta", "plan", "room", "variants"]
+__all__ = ["gated_delta", "plan", "room", "takes", "variants"]
 
 _C, _B, _N = tl.constexpr(CHUNK), tl.constexpr(BLOCK), tl.constexpr(N_BLOCKS)
 _TILE, _ITEM, _CARRIES = tl.constexpr(TILE), tl.constexpr(ITEM), tl.constexpr(CARRIES)
@@ -33,6 +34,9 @@ _EPSILON = tl.constexpr(EPSILON)
 _COARSE, _FINE = tl.constexpr(2.0**10), tl.constexpr(2.0**28)  # the two parts of a log decay are multiples of 1 / these
 _LEAST = tl.constexpr(-192.0)  # a binary log decay that leaves nothing of a float32
 _LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+takes = takes_all
 
 
 class Config(NamedTuple):

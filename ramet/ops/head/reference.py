@@ -8,11 +8,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ramet.ops.shape import takes_all
 from ramet.round import Stream
 from ramet.tree import Sampling
 
 _ROWS, _ENTRIES = 64, 8192  # of a product with the vocabulary, whose results are held for all entries
 _FEW = 1024  # of the largest, which are quicker to find than all are to sort
+
+
+takes = takes_all
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,6 +28,7 @@ from ramet.ops.head import reference
 from ramet.ops.head.reference import Sampled, Vocabulary, is_cut, part_of
 from ramet.ops.linear.triton import load_tile, place_tile
 from ramet.ops.processors import processors
+from ramet.ops.shape import takes_all
 from ramet.round import Capacity, Round, Stream, aligned
 from ramet.tree import IntArray, Sampling
 
@@ -37,6 +38,9 @@ _PARTS = 4  # of a block, of which one is computed again
 _ROW = 16  # logits, of which a row that is held takes a multiple
 _HELD = 256  # rows whose logits are held for all entries
 _COLDEST, _HOTTEST = 1e-20, 1e20  # temperatures beyond are as good as these, and have an inverse
+
+
+takes = takes_all
 
 
 def prepare(weight: torch.Tensor) -> Vocabulary:

@@ -6,6 +6,9 @@ import torch
 from torch.nn import functional
 
 from ramet.ops.linear.tiles import TiledLinear
+from ramet.ops.shape import takes_all
+
+takes = takes_all
 
 
 def pack(weight: torch.Tensor, bias: torch.Tensor | None = None) -> PlainLinear:

@@ -20,6 +20,10 @@ from torch.nn import functional
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ramet.ops.processors import processors
+from ramet.ops.shape import takes_all
+
+how = "cuBLAS and own kernels, compiled for this card"
+takes = takes_all
 
 
 def pack(weight: torch.Tensor, bias: torch.Tensor | None = None) -> LibraryLinear:

@@ -29,6 +29,11 @@ class Library:
     isa: str
     openmp: Path | None
 
+    @property
+    def description(self) -> str:
+        threads = f"threads of {self.openmp.name}" if self.openmp else "one thread: no OpenMP runtime of torch's fits"
+        return f"{self.isa}, {threads}"
+
     @classmethod
     def open(cls, file: Path, openmp: Path | None) -> Library:
         """Raises BuildError when the file cannot be loaded or lacks a function."""
@@ -95,8 +100,7 @@ def _found() -> tuple[Library | None, str]:
         warnings.warn(f"ramet's C++ is {reason}; plain torch and numpy take several times as long", RuntimeWarning,
                       stacklevel=4)  # fmt: skip
         return None, reason
-    threads = f"threads of {found.openmp.name}" if found.openmp else "one thread: no OpenMP runtime of torch's fits"
-    return found, f"{found.isa}, {threads}"
+    return found, found.description
 
 
 def load(flags: tuple[str, ...] = FLAGS, directory: Path | None = None) -> Library:

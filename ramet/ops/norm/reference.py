@@ -9,7 +9,10 @@ from torch.nn import functional
 
 from ramet.cache.kv import KeyValue
 from ramet.ops.attention.reference import keep
+from ramet.ops.shape import takes_all
 from ramet.round import Stream
+
+takes = takes_all
 
 
 def rms_norm(

@@ -15,9 +15,13 @@ import triton.language as tl
 from ramet.cache.kv import KeyValue
 from ramet.ops.attention.triton import keep
 from ramet.ops.processors import processors
+from ramet.ops.shape import takes_all
 from ramet.round import Stream
 
 _Launch = tuple[dict[str, Any], dict[str, int]]  # constants and options of a launch
+
+
+takes = takes_all
 
 
 def rms_norm(
