@@ -35,8 +35,8 @@ VARIABLES = {
     "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY": "Of `ramet decide --url`; not to this machine itself.",
     "OMP_NUM_THREADS": "Threads of a pass where --threads is not given, beyond a container's quota too.",
     "RAMET_CACHE": "Where compiled kernels are kept, instead of `ramet` in the user's cache directory.",
-    "RAMET_NATIVE": "`0` turns the compiled kernels off: plain torch and NumPy are several times slower. `portable`, "
-    "`avx2`, `avx512`, `avx512-bf16` or `amx-bf16` compiles them for less than an x86-64 processor has.",
+    "RAMET_NATIVE": "`0` turns the CPU's compiled kernels off: plain torch and NumPy are several times slower. "
+    "`portable`, `avx2`, `avx512`, `avx512-bf16` or `amx-bf16` compiles them for less than an x86-64 processor has.",
     "RAMET_NETWORK_TESTS": "`1` lets the tests marked `network` use the internet.",
     "RAMET_LOAD_SECONDS": "How long the load test runs; 8 by default.",
     "RAMET_ATTACK_EXAMPLES": "How many bodies and checkpoints the attack tests make up; 20000 take an hour.",

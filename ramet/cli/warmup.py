@@ -86,5 +86,6 @@ def _warm_gpu(out: Path | None, device: str, given: dict[str, Any]) -> None:
         engine.decide(DecisionRequest.model_validate(REQUEST))  # and what comes after them
     click.echo(f"compiled for capability {kind.capability}, in {directory}", err=True)
     if out:
+        kernels.compile_host(directory)
         n_files = kernels.write(out, directory, kind)
         click.echo(f"{out}: {n_files} files, {out.stat().st_size / 1e6:.1f} MB", err=True)

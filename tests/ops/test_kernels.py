@@ -15,12 +15,16 @@ from typing import Any
 
 import pytest
 import torch
+from fixtures.cpu_variants import skip_without_kernels
 
 from ramet.errors import InvalidRequest
-from ramet.ops.kernels import Kind, install, use, write
+from ramet.ops import native
+from ramet.ops.kernels import Kind, compile_host, host_library, install, use, write
 from ramet.ops.kernels import kind as kinds
+from ramet.ops.native.build import cache_directory
 
 HERE = Path(__file__).parents[1]
+OWN_CACHE = cache_directory()
 ENTRY, OTHER = "A" * 52, "B2" * 26
 CONTENTS = {"k.cubin": b"\x7fELF", "k.json": b'{"shared": 0}', "k.ptx": b"text", "k.ttir": b"text"}
 
@@ -259,3 +263,38 @@ def test_compiled_ahead_on_a_card(tmp_path: Path) -> None:
         command = [sys.executable, "-c", ON_A_CARD]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "compiled", lambda: (None, "not compiled: no C++ compiler (c++) on the path"))
+
+
+def test_a_host_without_a_compiler_is_refused(no_compiler: None) -> None:
+    with pytest.raises(InvalidRequest, match=r"not compiled: no C\+\+ compiler .* ramet warmup --out there, --in here"):
+        host_library("cuda")
+
+
+def test_a_bundle_brings_the_hosts_code(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    skip_without_kernels()
+    monkeypatch.setenv("RAMET_CACHE", str(OWN_CACHE))  # the compiled library lasts
+    compile_host(cache)
+    write(tmp_path / "b", cache, Kind.of("cuda"))
+    monkeypatch.setenv("RAMET_CACHE", str(tmp_path / "elsewhere"))
+    request.getfixturevalue("no_compiler")
+    with pytest.raises(InvalidRequest):
+        host_library("cuda")
+    install(tmp_path / "b", "cuda")
+    found = host_library("cuda")
+    assert found.isa in ("portable", "neon")
+    assert found.openmp is None
+    compile_host(Kind.of("cuda").directory)  # leaves what is there
+    assert write(tmp_path / "again", Kind.of("cuda").directory, Kind.of("cuda")) == 5
+
+
+def test_turned_off_kernels_are_the_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    skip_without_kernels()
+    monkeypatch.setenv("RAMET_NATIVE", "0")
+    assert host_library("cuda").isa

@@ -36,9 +36,12 @@ def compiler() -> build.Compiler:
 @pytest.fixture
 def forgotten() -> Iterator[None]:
     """The library is looked for anew, in the test and after it."""
-    loader._found.cache_clear()
+    caches = (loader._found, loader._compiled)
+    for cache in caches:
+        cache.cache_clear()
     yield
-    loader._found.cache_clear()
+    for cache in caches:
+        cache.cache_clear()
 
 
 def small_stream() -> Stream:

@@ -6,6 +6,7 @@ What compiles them, `ramet.ops.kernels.triton`, is imported only where there is 
 from __future__ import annotations
 
 from ramet.ops.kernels.bundle import install, write
+from ramet.ops.kernels.host import compile_host, host_library
 from ramet.ops.kernels.kind import Kind, use
 
-__all__ = ["Kind", "install", "use", "write"]
+__all__ = ["Kind", "compile_host", "host_library", "install", "use", "write"]

@@ -1,5 +1,5 @@
 """A file with compiled kernels: a tar archive whose first member, manifest.json, says what they are good for and gives
-the SHA-256 of each of the others, which are ENTRY/NAME as in Triton's cache.
+the SHA-256 of each of the others, which are ENTRY/NAME as in Triton's cache, and HOST, the host's compiled code.
 
 Only what a launch needs is in it: binaries, their descriptions, the lists of both, and the C modules that launch them.
 Triton's lists name files by their full path: here by name alone, and by the full path again when they are installed.
@@ -23,6 +23,7 @@ from typing import Any
 
 from ramet.errors import InvalidRequest
 from ramet.files import replacing
+from ramet.ops.kernels.host import HOST
 from ramet.ops.kernels.kind import Device, Kind
 
 FORMAT = 1
@@ -73,7 +74,9 @@ def _capability(kind: Kind) -> tuple[int, int]:
 
 
 def _members(directory: Path) -> Iterator[tuple[str, bytes]]:
-    """The files of a cache that a launch needs, with lists by name."""
+    """The files of a cache that a launch needs, with lists by name, and the host's code where it is there."""
+    if (directory / HOST).exists():
+        yield HOST, (directory / HOST).read_bytes()
     for path in sorted(directory.glob("*/*")):
         name = f"{path.parent.name}/{path.name}"
         if path.is_file() and path.name.endswith(_NEEDED) and _MEMBER.fullmatch(name):
@@ -100,7 +103,7 @@ def _read(file: Path) -> tuple[Kind, dict[str, bytes]]:
 
 def _contents(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Path) -> bytes:
     """Of a plain file whose name is one of ours."""
-    if not member.isreg() or not (member.name == _MANIFEST or _MEMBER.fullmatch(member.name)):
+    if not member.isreg() or not (member.name in (_MANIFEST, HOST) or _MEMBER.fullmatch(member.name)):
         raise InvalidRequest(f"{member.name!r} has no place in a bundle", field=str(file))
     source = archive.extractfile(member)
     assert source is not None

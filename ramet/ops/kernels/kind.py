@@ -28,7 +28,8 @@ _SAFE = re.compile(r"[A-Za-z0-9_.+-]+")
 @dataclass(frozen=True, slots=True)
 class Kind:
     """Versions and a card: kernels serve where all of them are the same. `capability` is "9.0" for an H200; `python`
-    and `machine` are there for the small C modules that launch kernels; `sources` is a hash of Ramet's kernels."""
+    and `machine` are there for the small C modules that launch kernels; `sources` is a hash of Ramet's kernels and of
+    the host's C++."""
 
     ramet: str
     sources: str
@@ -109,6 +110,6 @@ def _version_of_triton() -> str:
 
 def _digest_of_sources() -> str:
     digest = hashlib.sha256()
-    for file in sorted(_SOURCES.glob("*/triton.py")):
+    for file in sorted(file for name in ("*/triton.py", "native/*.cpp", "native/*.h") for file in _SOURCES.glob(name)):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:20]

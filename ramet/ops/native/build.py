@@ -39,7 +39,7 @@ _LOG = logging.getLogger("ramet.ops")
 
 
 class BuildError(Exception):
-    """Why there is no library; never leaves ramet.ops.native."""
+    """Why there is no library; never leaves ramet.ops."""
 
 
 @dataclass(frozen=True, slots=True)

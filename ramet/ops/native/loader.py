@@ -88,18 +88,34 @@ def status() -> tuple[bool, str]:
         return found is not None, reason
 
 
+def compiled() -> tuple[Library | None, str]:
+    """As `library` and `status`, for a host whose kernels are a card's: RAMET_NATIVE=0 turns off the CPU's kernels
+    alone, and nobody is warned."""
+    with _lock:
+        return _compiled("1" if _wanted() == "0" else _wanted())
+
+
 @functools.cache
 def _found() -> tuple[Library | None, str]:
-    wanted = os.environ.get("RAMET_NATIVE") or "1"
-    if wanted == "0":
+    if _wanted() == "0":
         return None, "turned off by RAMET_NATIVE=0"
+    found, reason = _compiled(_wanted())
+    if found is None:
+        warnings.warn(f"ramet's C++ is {reason}; plain torch and numpy take several times as long", RuntimeWarning,
+                      stacklevel=4)  # fmt: skip
+    return found, reason
+
+
+def _wanted() -> str:
+    return os.environ.get("RAMET_NATIVE") or "1"
+
+
+@functools.cache
+def _compiled(wanted: str) -> tuple[Library | None, str]:
     try:
         found = load(FLAGS if wanted == "1" else flags_for(wanted))
     except (BuildError, OSError) as e:
-        reason = f"not compiled: {e}"
-        warnings.warn(f"ramet's C++ is {reason}; plain torch and numpy take several times as long", RuntimeWarning,
-                      stacklevel=4)  # fmt: skip
-        return None, reason
+        return None, f"not compiled: {e}"
     return found, found.description
 
 
