@@ -122,6 +122,7 @@ def choices() -> Iterator[tuple[str, str, State]]:
 def kernels() -> Iterator[tuple[str, str, State]]:
     import torch
 
+    from ramet.engine.host import host_for
     from ramet.engine.settings import DTYPES, EngineSettings
     from ramet.ops import choose
     from ramet.ops.native import status
@@ -130,7 +131,9 @@ def kernels() -> Iterator[tuple[str, str, State]]:
         in_use, why = status()
     yield "native", why, "ok" if in_use else "note"
     settings = EngineSettings().resolved()
-    for op, reason in choose(torch.device(settings.device)).usual(DTYPES[settings.dtype]).items():
+    device = torch.device(settings.device)
+    yield "host", host_for(device).how, "ok"
+    for op, reason in choose(device).usual(DTYPES[settings.dtype]).items():
         yield op, reason, "ok"
 
 

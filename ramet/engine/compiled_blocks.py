@@ -12,14 +12,8 @@ from ramet.denoise.running import Beginning, Chunks, Mode, Taken, logprobs_of
 from ramet.denoise.running_blocks import RunningBlocks, by_unmasking
 from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.ops.native.arrays import address, addresses, cut
-from ramet.ops.native.loader import Library, library
+from ramet.ops.native.loader import Library
 from ramet.tree import BoolArray, FloatArray, IntArray, Sampling
-
-
-def live_blocks(block: int, mask: int, mode: Mode = "chunk", ahead: bool = False) -> RunningBlocks:
-    """By compiled code where there is any."""
-    found = library()
-    return RunningBlocks(block, mask, mode, ahead) if found is None else CompiledBlocks(found, block, mask, mode, ahead)
 
 
 class CompiledBlocks(RunningBlocks):

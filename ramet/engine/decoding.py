@@ -18,9 +18,8 @@ from ramet.denoise.running import GOES_ON, RunningReplies, Taken
 from ramet.engine.batch import DecodingStep
 from ramet.engine.cache import Cache
 from ramet.engine.chunk_choice import ChunkChoice
-from ramet.engine.compiled_blocks import live_blocks
+from ramet.engine.host import Host
 from ramet.engine.job import Job
-from ramet.engine.laying import lay
 from ramet.engine.reply import Reply
 from ramet.engine.settings import EngineSettings
 from ramet.tree import FloatArray, IntArray
@@ -69,14 +68,14 @@ class Decoding:
     """
 
     def __init__(
-        self, running: RunningReplies, choice: ChunkChoice, pages: Pages, *, block: int, mask: int,
-        max_running: int = sys.maxsize, keeps: bool = True,
+        self, running: RunningReplies, choice: ChunkChoice, pages: Pages, host: Host, *, block: int,
+        mask: int, max_running: int = sys.maxsize, keeps: bool = True,
     ) -> None:  # fmt: skip
         self.running, self.choice, self.block, self.mask, self.max_running = running, choice, block, mask, max_running
         self.counts = Counter(dict.fromkeys(_COUNTS, 0))
         self._chunk_sizes: Counter[int] = Counter()  # rows of a reply in a step -> times
         self._step_sizes: Counter[int] = Counter()  # replies in a step -> steps
-        self._pages, self._tables, self._keeps = pages, Tables(pages), keeps
+        self._pages, self._tables, self._keeps, self._host = pages, Tables(pages), keeps, host
         self._jobs: dict[int, Job] = {}  # by place, in the order in which they came
         self._spare = np.full(0, -1, np.int32)  # [P] slots for the next recurrent state of a reply
         self._states = np.full(0, -1, np.int32)  # [P] slots of their present ones
@@ -126,7 +125,7 @@ class Decoding:
             chunks = self.running.chunks(places, own)
             recurrent = self._pages.recurrent
             begun, states = (self._states[places], self._spare[places]) if recurrent else (None, None)
-            units = lay(self._tables, chunks, begun, states)
+            units = self._host.lay(self._tables, chunks, begun, states)
             if units is not None:
                 jobs = [self._jobs[place] for place in places.tolist()]
                 return DecodingStep(jobs, chunks, units, self.mask, states), given_up
@@ -236,7 +235,7 @@ class Decoding:
         return path
 
 
-def decoding_for(cache: Cache, settings: EngineSettings, blocks: BlockConfig | None) -> Decoding:
+def decoding_for(cache: Cache, settings: EngineSettings, blocks: BlockConfig | None, host: Host) -> Decoding:
     """Of a model that fills in masks by blocks, of another token by token."""
     assert settings.max_round_tokens
     half = settings.max_round_tokens // 2
@@ -244,11 +243,11 @@ def decoding_for(cache: Cache, settings: EngineSettings, blocks: BlockConfig | N
         running: RunningReplies = NextTokens()
         most, block, mask = half, 1, -1
     else:
-        running = live_blocks(blocks.size, blocks.mask, mode=settings.mode, ahead=settings.ahead)
+        running = host.blocks(blocks.size, blocks.mask, mode=settings.mode, ahead=settings.ahead)
         most, block, mask = half // running.least, blocks.size, blocks.mask
     most = max(1, min(most, settings.max_round_requests or most))
     choice, keeps = ChunkChoice(Fixed(running.largest), block), not settings.batch_invariant
-    return Decoding(running, choice, cache.pages, block=block, mask=mask, max_running=most, keeps=keeps)
+    return Decoding(running, choice, cache.pages, host, block=block, mask=mask, max_running=most, keeps=keeps)
 
 
 def _reply(job: Job) -> Reply:

@@ -70,7 +70,7 @@ class Engine:
         self.runner = runner_for(model, cache.store, settings)
         self.max_length = settings.max_model_len or model.shape.max_positions
         writes_replies = conversation is not None and canvases is None
-        self.decoding = decoding_for(cache, settings, blocks) if writes_replies else None
+        self.decoding = decoding_for(cache, settings, blocks, self.runner.host) if writes_replies else None
         self.sizing = (
             Sizing(settings, blocks, self.decoding) if blocks is not None and self.decoding is not None else None
         )

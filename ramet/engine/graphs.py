@@ -11,10 +11,9 @@ import torch
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from ramet.cache.store import Store
-from ramet.engine.staging import CompiledStaging, Layout, Staging, outside
+from ramet.engine.host import Host
+from ramet.engine.staging import Layout, outside
 from ramet.layers.decoder import Decoder
-from ramet.ops.native.pack import pack
-from ramet.ops.planning import Plans
 from ramet.round import Capacity, Round, Stream
 from ramet.tree import IntArray, Read, Sampling, Segment, Tree
 from ramet.units import Unit, Units
@@ -68,11 +67,10 @@ class Graphs:
     """The recorded passes of a model over its store, for rounds of up to max_rows rows. A round is launched while one
     other is under way at most: see Runner.depth."""
 
-    def __init__(self, model: Decoder, store: Store, max_rows: int) -> None:
+    def __init__(self, model: Decoder, store: Store, host: Host, max_rows: int) -> None:
         planners = model.planners()
-        self._model, self._store = model, store
+        self._model, self._store, self._host = model, store, host
         self._inside = [p for p in planners if p.inside]
-        self.plans = Plans(planners)
         self._rungs = ladder(max_rows)
         self._layouts = {c: self._layout(c) for rows in self._rungs for c in capacities(rows)}
         size = max(layout.size for layout in self._layouts.values()) + _LOOSE
@@ -81,8 +79,7 @@ class Graphs:
         self._hosts = [_Host(size, self._data) for _ in range(_BUFFERS)]
         self._turn = 0
         layouts = [self._layouts[capacity] for capacity in sorted(self._layouts)]
-        made = Staging if self.plans.compiled is None else CompiledStaging
-        self._staging = made(self.plans, layouts)
+        self._staging = host.staging(planners, layouts)
         self._side = torch.cuda.Stream(model.device)
         self._pool = torch.cuda.graph_pool_handle()
         self._recorded: dict[Capacity, tuple[torch.cuda.CUDAGraph, torch.Tensor]] = {}
@@ -96,7 +93,7 @@ class Graphs:
         self._model.hidden(stream, self._store, self._model.kinds())
 
     def _warm_head(self) -> None:
-        packed = pack(Units.of([Unit(Tree.of([Segment([0], reads=[Read([0, 1])])]))]))
+        packed = self._host.pack(Units.of([Unit(Tree.of([Segment([0], reads=[Read([0, 1])])]))]))
         staged = self._staging(packed, self._hosts[0].array)
         assert staged is not None
         self._hosts[0].send(staged.used)

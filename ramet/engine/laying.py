@@ -7,34 +7,33 @@ import numpy as np
 from ramet.cache.tables import Tables
 from ramet.denoise.running import Chunks
 from ramet.ops.native.arrays import address, addresses, cut
-from ramet.ops.native.loader import Library, library
+from ramet.ops.native.loader import Library
 from ramet.tree import WHOLE, IntArray
 from ramet.units import COUNTS, Units
 
 _NONE = np.zeros(0, np.int32)
 
 
-def lay(tables: Tables, chunks: Chunks, begun: IntArray | None = None, states: IntArray | None = None) -> Units | None:
-    """The chunks behind what is in pages of their replies, their first rows kept in the next slots: see `laid_out`.
-    None where pages have run out. The paths have these rows once `tables.advance` says so; until then the same slots
-    are given again."""
-    found = library()
-    if found is None:
-        return plain_lay(tables, chunks, begun, states)
-    units = _compiled(found, tables, chunks, begun, states)
-    if units is None and tables.reserve(chunks.places, chunks.n_kept):
-        units = _compiled(found, tables, chunks, begun, states)
-    return units
-
-
 def plain_lay(
     tables: Tables, chunks: Chunks, begun: IntArray | None = None, states: IntArray | None = None
 ) -> Units | None:
-    """As `lay`."""
+    """The chunks behind what is in pages of their replies, their first rows kept in the next slots: see `laid_out`.
+    None where pages have run out. The paths have these rows once `tables.advance` says so; until then the same slots
+    are given again."""
     slots = tables.extend(chunks.places, chunks.n_kept)
     if slots is None:
         return None
     return laid_out(chunks, *tables.context(chunks.places), slots, begun, states)
+
+
+def compiled_lay(
+    found: Library, tables: Tables, chunks: Chunks, begun: IntArray | None = None, states: IntArray | None = None
+) -> Units | None:
+    """As `plain_lay`, by compiled code."""
+    units = _compiled(found, tables, chunks, begun, states)
+    if units is None and tables.reserve(chunks.places, chunks.n_kept):
+        units = _compiled(found, tables, chunks, begun, states)
+    return units
 
 
 def _compiled(

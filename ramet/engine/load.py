@@ -17,6 +17,7 @@ from ramet.denoise.canvas_config import CanvasConfig
 from ramet.denoise.elastic import AUTO, BLOCK, Tiers
 from ramet.engine.allocator import keep_freed
 from ramet.engine.graphs import Graphs
+from ramet.engine.host import host_for
 from ramet.engine.reply_writer import SamplingDefaults
 from ramet.engine.runner import Runner
 from ramet.engine.settings import DTYPES, EngineSettings
@@ -173,19 +174,20 @@ def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
 def runner_for(model: Decoder, store: Store, settings: EngineSettings) -> Runner:
     """The runner of a model; on CUDA its passes are recorded first. Raises CheckpointError where they do not fit."""
     assert settings.max_round_tokens
+    host = host_for(model.device)
     if model.device.type == "cpu":
         keep_freed()
     if not model.ops.recordable:
-        return Runner(model, store)
+        return Runner(model, store, host)
     try:
-        graphs = Graphs(model, store, settings.max_round_tokens)
+        graphs = Graphs(model, store, host, settings.max_round_tokens)
         graphs.record(every=settings.block_size is not None)  # chunks of masks are read at most of their rows
     except torch.OutOfMemoryError as error:
         raise CheckpointError(
             f"no room on {model.device} for the passes of rounds of {settings.max_round_tokens} tokens: {error}; "
             "lower max_round_tokens or cache_bytes"
         ) from error
-    return Runner(model, store, graphs)
+    return Runner(model, store, host, graphs)
 
 
 def _check_invariant(name: str, shape: Shape, dtype: torch.dtype, ops: Choice) -> None:

@@ -15,11 +15,10 @@ from ramet.engine.batch import Batch
 from ramet.engine.decoding import DrawnRows
 from ramet.engine.finite import NotFinite, check, probe
 from ramet.engine.graphs import Graphs
+from ramet.engine.host import Host
 from ramet.layers.conditioning import Soft
 from ramet.layers.decoder import Decoder
 from ramet.ops.head.reference import Drawn, Sampled
-from ramet.ops.native.pack import pack
-from ramet.ops.planning import Plans
 from ramet.round import Round, Stream
 from ramet.tree import Reads, Step, Stepped
 from ramet.units import Unit, Units
@@ -67,9 +66,9 @@ class Runner:
     """A model and its pages on a device. `depth`: how many rounds may be under way, the next one packed and sent while
     one runs; 1 where a pass is complete when `launch` returns."""
 
-    def __init__(self, model: Decoder, store: Store, graphs: Graphs | None = None) -> None:
-        self.model, self.store, self.graphs = model, store, graphs
-        self._plans = Plans(model.planners()) if graphs is None else graphs.plans
+    def __init__(self, model: Decoder, store: Store, host: Host, graphs: Graphs | None = None) -> None:
+        self.model, self.store, self.host, self.graphs = model, store, host, graphs
+        self._lists = host.lists(model.planners())
         self.depth = 2 if model.device.type == "cuda" else 1
 
     def run(self, batch: Batch) -> list[Reads]:
@@ -97,7 +96,7 @@ class Runner:
             raise
 
     def _there(self, batch: Batch) -> InFlight:
-        packed = pack(_units(batch))
+        packed = self.host.pack(_units(batch))
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         began.record()
         self._copy_pages(batch)
@@ -113,7 +112,7 @@ class Runner:
     def _here(self, batch: Batch) -> InFlight:
         began = time.perf_counter()
         self._copy_pages(batch)
-        packed = pack(_units(batch), ROW_MULTIPLE)
+        packed = self.host.pack(_units(batch), ROW_MULTIPLE)
         hidden, stream = self._pass(packed, _soft(batch.units))
         logits, logsumexp = self._read(batch, hidden, stream)
         drawn, sampled = self._draw(batch.units, packed, hidden), self._sample(batch, packed, hidden)
@@ -126,8 +125,7 @@ class Runner:
 
     def _pass(self, packed: Round, soft: Soft | None) -> tuple[torch.Tensor, Stream]:
         """A pass that is not recorded, over arrays of their own length."""
-        inside, outside = self._plans(packed)
-        work = inside | outside
+        work = self._lists(packed)
         stream = (packed.with_work(work) if work else packed).on(self.model.device)
         return self.model.hidden(stream, self.store, soft=soft), stream
 

@@ -6,6 +6,6 @@ from ramet.ops.contracts import Attention, Draw, Experts, GatedDelta, Linear, Op
 from ramet.ops.shape import OpShape
 
 __all__ = [
-    "Attention", "Choice", "Draw", "Experts", "GatedDelta", "Linear", "OpShape", "Ops", "OpsFor", "Pack", "Sample", "Variant",
-    "check_card", "choose", "reasons",
+    "Attention", "Choice", "Draw", "Experts", "GatedDelta", "Linear", "OpShape", "Ops", "OpsFor", "Pack", "Sample",
+    "Variant", "check_card", "choose", "reasons",
 ]  # fmt: skip

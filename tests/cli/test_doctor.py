@@ -30,7 +30,7 @@ def test_json() -> None:
     ]:
         assert by_name[key]["value"]
     ops = {"attention", "norm", "linear", "head", "conv", "gated_delta", "experts", "route"}
-    assert {name for section, name in by_name if section == "kernels"} == ops | {"native"}
+    assert {name for section, name in by_name if section == "kernels"} == ops | {"native", "host"}
 
 
 def test_a_missing_package_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,17 @@ from ramet.denoise.noise import Noise
 from ramet.denoise.running import Beginning, Chunks, RunningReplies
 from ramet.denoise.running_blocks import RunningBlocks
 from ramet.denoise.unmask_policy import UnmaskPolicy
-from ramet.engine.laying import lay, plain_lay
+from ramet.engine.host import CompiledHost
+from ramet.engine.laying import plain_lay
 from ramet.ops.native.loader import library
 from ramet.tree import IntArray
 from ramet.units import Units
 
 BLOCK, MASK, PAGE = 8, 99, 16
-pytestmark = pytest.mark.skipif(library() is None, reason="nothing is compiled here")
+LIBRARY = library()
+if LIBRARY is None:
+    pytest.skip("nothing is compiled here", allow_module_level=True)
+lay = CompiledHost(LIBRARY).lay
 
 
 def begun(live: RunningReplies, tables: Tables, n_prompt: int) -> int:

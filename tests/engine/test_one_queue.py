@@ -17,6 +17,7 @@ from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.engine.batch import Batch
 from ramet.engine.chunk_choice import ChunkChoice
 from ramet.engine.decoding import Decoding, DrawnRows
+from ramet.engine.host import Host
 from ramet.engine.job import Job
 from ramet.engine.reply import Reply
 from ramet.engine.scheduler import Scheduler
@@ -42,7 +43,7 @@ def reply(*own: int, n_tokens: int = 1, salt: str = "") -> Job:
 
 def scheduler(max_round_tokens: int = 2048, n_pages: int = 100) -> Scheduler:
     pages = Pages(n_pages, 16)
-    decoding = Decoding(NextTokens(), ChunkChoice(Fixed(1), 1), pages, block=1, mask=-1)
+    decoding = Decoding(NextTokens(), ChunkChoice(Fixed(1), 1), pages, Host(), block=1, mask=-1)
     return Scheduler(pages, max_round_tokens, decoding=decoding)
 
 

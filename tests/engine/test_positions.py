@@ -11,9 +11,9 @@ from fixtures.triton_device import DEVICE  # before anything that imports triton
 from oracles import block_models, decoders
 
 from ramet.cache.store import Store
+from ramet.engine.host import host_for
 from ramet.layers.decoder import Decoder
 from ramet.ops import choose
-from ramet.ops.planning import Plans
 from ramet.round import pack
 from ramet.tree import WHOLE, IntArray, Read, Segment, Tree
 from ramet.units import Unit, Units
@@ -33,8 +33,7 @@ def model_of(name: str, attention: str) -> tuple[Decoder, Store]:
 def hidden(model: Decoder, store: Store, units: Units) -> torch.Tensor:
     """[N, C] of the rows that are read."""
     packed = pack(units)
-    inside, outside = Plans(model.planners())(packed)
-    work = inside | outside
+    work = host_for(model.device).lists(model.planners())(packed)
     return model.hidden((packed.with_work(work) if work else packed).on(model.device), store).cpu()
 
 

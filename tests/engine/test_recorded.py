@@ -16,18 +16,19 @@ import torch
 from fixtures.random_trees import first_path, random_tree
 from fixtures.triton_device import DEVICE
 from oracles import decoders
+from oracles.staging import fill, holds, loose, parted, places
 
 from ramet.cache.pages import Pages
 from ramet.cache.store import Store
 from ramet.engine.batch import Batch
 from ramet.engine.graphs import Graphs
+from ramet.engine.host import host_for
 from ramet.engine.job import Job
 from ramet.engine.runner import Runner
 from ramet.engine.scheduler import Scheduler
-from ramet.engine.staging import Layout, loose, outside
+from ramet.engine.staging import Layout, outside
 from ramet.layers.decoder import Decoder
 from ramet.ops import choose
-from ramet.ops.planning import Plans
 from ramet.round import Capacity, pack
 from ramet.tree import Reads
 from ramet.units import Units
@@ -53,21 +54,20 @@ def padded(model: Decoder, store: Store) -> Callable[[Batch], list[Reads]]:
     round before had them."""
     held = np.full(1 << 20, 1 << 28, np.int32)
     planners = model.planners()
-    plans = Plans(planners)
 
     @np.errstate(all="ignore")  # the rows of padding hold anything
     def run(batch: Batch) -> list[Reads]:
         for source, target in batch.copies:
             store.copy_page(source, target)
         packed = pack(Units.of(batch.units))
-        work, lists = plans(packed)
+        work, lists = parted(planners, packed)
         needs = packed.needs
         capacity = Capacity(needs.rows + 13, needs.reads + 5, needs.forks + 2)
         rooms = {name: n for p in planners if p.inside for name, n in p.room(capacity).items()}
         layout = Layout(capacity, rooms, [name for p in planners if p.inside for name in p.by_row])
-        assert layout.holds(needs, work)
-        spans, _ = layout.places(behind := loose(packed, lists))
-        layout.fill(held, packed, work, behind, spans)
+        assert holds(layout, needs, work)
+        spans, _ = places(layout, behind := loose(packed, lists))
+        fill(layout, held, packed, work, behind, spans)
         data = torch.from_numpy(held).to(DEVICE)
         hidden = model.hidden(layout.stream(data, torch.arange(capacity.rows, dtype=torch.int32, device=DEVICE)), store)
         assert len(hidden) == capacity.reads
@@ -80,9 +80,10 @@ def runs(model: Decoder, store: Store, max_rows: int) -> Callable[[Batch], list[
     """As a recorded pass where there is a GPU, as a padded one elsewhere."""
     if DEVICE.type == "cpu":
         return padded(model, store)
-    graphs = Graphs(model, store, max_rows)
+    host = host_for(DEVICE)
+    graphs = Graphs(model, store, host, max_rows)
     graphs.record()
-    runner = Runner(model, store, graphs)
+    runner = Runner(model, store, host, graphs)
 
     def run(batch: Batch) -> list[Reads]:
         flight = runner.launch(batch)
@@ -119,7 +120,7 @@ def test_random_trees_in_chunks_and_together(name: str, max_round_tokens: int) -
 def test_a_pass_recorded_late_leaves_what_is_kept_alone(name: str) -> None:
     model = decoder(name)
     store = decoders.poisoned_store(name, 2, PAGE, 2, DEVICE)
-    Graphs(model, store, 64).warm(Capacity(64, 64, 32))
+    Graphs(model, store, host_for(DEVICE), 64).warm(Capacity(64, 64, 32))
     for layer in filter(None, store.layers):
         for field in fields(layer):
             assert bool(getattr(layer, field.name).isnan().all())

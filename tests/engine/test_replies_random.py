@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from ramet.cache.pages import Pages
 from ramet.denoise.draws import Draws
@@ -17,14 +18,15 @@ from ramet.denoise.running import Beginning, RunningReplies
 from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.engine.batch import Batch
 from ramet.engine.chunk_choice import ChunkChoice
-from ramet.engine.compiled_blocks import live_blocks
 from ramet.engine.decoding import Decoding, DrawnRows
+from ramet.engine.host import host_for
 from ramet.engine.job import STATES_A_JOB, Job
 from ramet.engine.reply import Reply
 from ramet.engine.scheduler import Scheduler
 from ramet.tree import Read, Reads, Segment, Tree
 
 PAGE, BLOCK, MASK = 16, 8, 99
+HOST = host_for(torch.device("cpu"))
 Rng = np.random.Generator
 
 
@@ -38,13 +40,13 @@ class World:
         self.rows = int(rng.choice([32, 64, 128]))
         running: RunningReplies = NextTokens()
         if self.masks:
-            running = live_blocks(BLOCK, MASK, "block" if rng.random() < 0.3 else "chunk", ahead=bool(rng.integers(2)))
+            running = HOST.blocks(BLOCK, MASK, "block" if rng.random() < 0.3 else "chunk", ahead=bool(rng.integers(2)))
         self.block = BLOCK if self.masks else 1
         sizes = Fixed(int(rng.integers(2, 9))) if rng.integers(2) else Auto(lambda rows, _: 1 + 0.01 * rows, BLOCK)
         most = self.rows // 2 // running.least
         self.decoding = Decoding(
-            running, ChunkChoice(sizes, self.block), self.pages, block=self.block, mask=MASK if self.masks else -1,
-            max_running=int(rng.integers(1, most + 1)),
+            running, ChunkChoice(sizes, self.block), self.pages, HOST, block=self.block,
+            mask=MASK if self.masks else -1, max_running=int(rng.integers(1, most + 1)),
         )  # fmt: skip
         self.scheduler = Scheduler(
             self.pages, self.rows, PAGE if recurrent else 1, None, self.decoding,

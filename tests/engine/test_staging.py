@@ -7,15 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from fixtures.cpu_variants import skip_without_kernels
 from fixtures.random_trees import random_tree
 from fixtures.random_units import random_units
 from fixtures.triton_device import DEVICE  # before anything that imports triton
+from oracles.staging import PlainStaging, fill, holds, loose, places
 
 from ramet.engine.graphs import capacities, ladder
-from ramet.engine.staging import CompiledStaging, Layout, Staging, loose, outside
+from ramet.engine.host import host_for
+from ramet.engine.staging import Layout, outside
 from ramet.ops import choose
-from ramet.ops.native.loader import library
-from ramet.ops.planning import Plans
 from ramet.round import Capacity, pack
 from ramet.tree import Segment, Tree
 from ramet.units import Unit, Units
@@ -38,9 +39,9 @@ def test_what_lists_need_of_states_is_all_that_is_needed() -> None:
     chain = Unit(Tree.of([Segment([1, 2]), Segment([3], 0)]))
     needs = pack(Units.of([chain] * 9)).needs
     assert needs == Capacity(27, 0, 9)
-    assert Layout(Capacity(32, 4, 2), {}).holds(needs, {})
-    assert not Layout(Capacity(32, 4, 2), {"op/forks": 2}).holds(needs, {"op/forks": np.zeros(9, np.int32)})
-    assert not Layout(Capacity(32, 4, 2), {}).holds(replace(needs, reads=5), {})
+    assert holds(Layout(Capacity(32, 4, 2), {}), needs, {})
+    assert not holds(Layout(Capacity(32, 4, 2), {"op/forks": 2}), needs, {"op/forks": np.zeros(9, np.int32)})
+    assert not holds(Layout(Capacity(32, 4, 2), {}), replace(needs, reads=5), {})
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -53,15 +54,15 @@ def test_the_arrays_of_a_round_lie_in_the_buffer(seed: int) -> None:
     layout = Layout(Capacity(needs.rows + 7, needs.reads + 3, needs.forks), rooms, ["op/rows"])
     lists = np.arange(1, 6, dtype=np.int32)
     work, heads = {"op/rows": lists, "op/list": lists}, {"head/list": np.arange(3, dtype=np.int32)}
-    assert layout.holds(needs, work)
-    assert not layout.holds(needs, {"op/list": np.zeros(12, np.int32)})
-    assert not layout.holds(replace(needs, rows=needs.rows + 8), work)
+    assert holds(layout, needs, work)
+    assert not holds(layout, needs, {"op/list": np.zeros(12, np.int32)})
+    assert not holds(layout, replace(needs, rows=needs.rows + 8), work)
     behind = loose(packed, heads)
-    spans, end = layout.places(behind)
+    spans, end = places(layout, behind)
     assert list(spans.values())[-1][1] <= end
     buffer = rng.integers(0, 1 << 30, end + 9).astype(np.int32)
     after = buffer[end:].copy()
-    layout.fill(buffer, packed, work, behind, spans)
+    fill(layout, buffer, packed, work, behind, spans)
     assert (buffer[end:] == after).all()
     data, rows = torch.from_numpy(buffer), torch.arange(999, dtype=torch.int32)
     inner, outer = layout.stream(data, rows), outside(data, spans)
@@ -86,17 +87,17 @@ def test_the_arrays_of_a_round_lie_in_the_buffer(seed: int) -> None:
     assert outer.work["head/list"].tolist() == [0, 1, 2]
 
 
-@pytest.mark.skipif(library() is None, reason="nothing is compiled here")
 @pytest.mark.parametrize("seed", range(8))
 def test_the_same_by_compiled_code(seed: int) -> None:
     """In the same layout, to the last place of the buffer; or in none."""
+    skip_without_kernels()
     rng = np.random.default_rng(seed)
     planning = choose(DEVICE, dict.fromkeys(("attention", "gated_delta", "conv", "head"), "triton")).planning
     planning = replace(planning, processors=132)
     heads = {"n_heads": 32, "n_kv_heads": 8, "head_dim": 128}
     kinds = planning.attention(**heads, window=0, read=False) | planning.attention(**heads, window=24, read=True)
     planners = list((kinds | planning.head() | (planning.recurrent(4) if seed % 2 else {})).values())
-    plans, inside = Plans(planners), [p for p in planners if p.inside]
+    inside = [p for p in planners if p.inside]
     by_row = [name for p in inside for name in p.by_row]
     layouts = [
         Layout(capacity, {name: n for p in inside for name, n in p.room(capacity).items()}, by_row)
@@ -104,8 +105,7 @@ def test_the_same_by_compiled_code(seed: int) -> None:
         for capacity in capacities(rows)
     ]
     assert layouts[0].rooms.keys() < layouts[-1].rooms.keys()  # some lists are there in large rounds alone
-    assert plans.compiled is not None
-    plain, compiled = Staging(plans, layouts), CompiledStaging(plans, layouts)
+    plain, compiled = PlainStaging(planners, layouts), host_for(DEVICE).staging(planners, layouts)
     used = set[Layout]()
     for n in (0, 1, 2, 3, 5, 9, 20, 40, 80, 160, 300):
         packed = pack(Units.of(random_units(rng, n, 24, 60)))

@@ -13,9 +13,10 @@ from fixtures.attention_rounds import Chain, Chunks, assert_close, chain, held
 from fixtures.random_states import normal
 from fixtures.random_trees import random_tree
 from fixtures.triton_device import DEVICE
+from oracles import attention_lists
 
 from ramet.cache.kv import KeyValue
-from ramet.ops.attention import plan as planning
+from ramet.ops.attention import lists as planning
 from ramet.ops.attention import reference
 from ramet.ops.attention import triton as attention
 from ramet.round import Capacity, Queries, Round, Stream, pack
@@ -73,7 +74,7 @@ class Scene:
         return replace(stream, positions=padded(stream.positions, self.padding, 0), **{kind: grown})
 
     def plan(self, kind: str, window: int, invariant: bool) -> dict[str, IntArray]:
-        return planning.plan(self.round, **self._shape(kind, window, invariant))
+        return attention_lists.plan(self.round, **self._shape(kind, window, invariant))
 
     def items(self, kind: str, invariant: bool) -> IntArray:
         """Rows of ITEM, of all widths."""
@@ -194,8 +195,8 @@ def test_four_ancestors_below_a_context(invariant: bool) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_wide_tiles_beside_narrow_ones(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "_WIDE_LOAD", 1)
-    monkeypatch.setattr(planning, "_MIN_BLOCKS", 8)
+    monkeypatch.setattr(attention_lists, "_WIDE_LOAD", 1)
+    monkeypatch.setattr(planning, "MIN_BLOCKS", 8)
     given = scene(np.random.default_rng(1), [chain(150, 40)], [30], dtype=dtype, heads=(2, 1), processors=1, padding=3)
     lists = given.plan("every", 0, False)
     assert [int(lists[name][0]) for name in lists if "items" in name] == [3, 3]
@@ -205,7 +206,7 @@ def test_wide_tiles_beside_narrow_ones(dtype: torch.dtype, monkeypatch: pytest.M
 @pytest.fixture
 def short_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles are worth parting, and paths are parted, at lengths that tests can afford."""
-    monkeypatch.setattr(planning, "_MIN_BLOCKS", 2)
+    monkeypatch.setattr(planning, "MIN_BLOCKS", 2)
     for module in (planning, attention):
         monkeypatch.setattr(module, "SPAN", 192)
 
@@ -236,7 +237,7 @@ def test_a_tile_in_several_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in float32 on a card, where a program takes fewer rows and keys than the lists say."""
     small = attention.Tile(16, 16, 4, 1)
     monkeypatch.setattr(attention, "choose_tile", lambda *_: small)
-    monkeypatch.setattr(planning, "_MIN_BLOCKS", 2)
+    monkeypatch.setattr(planning, "MIN_BLOCKS", 2)
     given = scene(np.random.default_rng(8), [chain(9, 12)], [150], heads=(3, 1), processors=16)
     check(given)
 

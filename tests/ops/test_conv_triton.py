@@ -10,6 +10,7 @@ import pytest
 import torch
 from fixtures.random_states import chain, normal, random_units, trunk, unit
 from fixtures.triton_device import DEVICE
+from oracles import conv_lists
 
 from ramet.cache.state import Recurrent
 from ramet.ops.conv import reference
@@ -49,7 +50,7 @@ class Scene:
 
 def planned(packed: Round, width: int, capacity: Capacity | None = None) -> Stream:
     """The stream with its lists: of their own length, or filled up with zeros to what a capacity may need."""
-    work = ours.plan(packed, width=width)
+    work = conv_lists.plan(packed, width=width)
     if capacity is not None:
         room = ours.room(capacity, width=width)
         assert set(room) == set(work)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from fixtures.random_states import chain, normal, random_units, trunk, unit
 from fixtures.triton_device import DEVICE
+from oracles import delta_lists
 
 from ramet.cache.state import Recurrent
 from ramet.ops import GatedDelta
@@ -69,7 +70,7 @@ class Scene:
 
 def planned(packed: Round, capacity: Capacity | None = None) -> Stream:
     """The stream with its lists: of their own length, or filled up with zeros to what a capacity may need."""
-    work = ours.plan(packed)
+    work = delta_lists.plan(packed)
     if capacity is not None:
         room = ours.room(capacity)
         assert set(room) == set(work)
@@ -145,7 +146,7 @@ def test_short_branches_share_tiles(dtype: torch.dtype) -> None:
     units = [unit(tree, (0, -1, -1, -1)[i]) for i, tree in enumerate(trees)]
     given = scene(np.random.default_rng(0), units, dtype=dtype)
     # Trunks; below the first four to a tile, two to a tile, alone; below the second four and two; two roots in one.
-    assert ours.plan(given.packed)["delta/tiles"][0] == 2 + 2 + 2 + 1 + 1 + 1 + 1
+    assert delta_lists.plan(given.packed)["delta/tiles"][0] == 2 + 2 + 2 + 1 + 1 + 1 + 1
     check(given)
 
 
@@ -301,7 +302,7 @@ def test_lists(seed: int) -> None:
     rng = np.random.default_rng(seed)
     units, _ = random_units(rng, n_trees=5, max_length=(3, 40, 200)[seed % 3])
     packed = pack(Units.of(units))
-    work, T = ours.plan(packed), packed.n_tokens
+    work, T = delta_lists.plan(packed), packed.n_tokens
     room = ours.room(packed.needs)
     assert all(len(work[name]) <= room[name] for name in room)
     seen: list[int] = []

@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from fixtures.random_units import PAGE, random_units
 from fixtures.triton_device import DEVICE  # before anything that imports triton
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import attention_lists
+from oracles.lists import PLAIN, lists_of
 
+from ramet.engine.host import CompiledHost, host_for
+from ramet.errors import InvalidRequest
 from ramet.ops import choose, native
-from ramet.ops.attention import plan as attention
-from ramet.ops.conv import plan as conv
-from ramet.ops.gated_delta import plan as gated_delta
-from ramet.ops.head import triton as head
+from ramet.ops.attention import lists as attention
 from ramet.ops.native import plan as compiled
 from ramet.ops.native.pack import pack
-from ramet.ops.planning import Plans
 from ramet.round import Round
 from ramet.round import pack as plain_pack
-from ramet.tree import WHOLE, IntArray, Read, Segment, Tree
+from ramet.tree import WHOLE, Read, Segment, Tree
 from ramet.units import Unit, Units
 
-PLAIN: dict[str, Callable[..., dict[str, IntArray]]] = {
-    "attention": attention.plan, "gated_delta": gated_delta.plan, "conv": conv.plan, "head": head.plan,
-}  # fmt: skip
 NONE = np.zeros(0, np.int32)
 HEADS = [(1, 1, 16), (3, 1, 64), (8, 2, 256), (16, 4, 256), (32, 8, 128), (8, 1, 512), (9, 3, 64), (71, 1, 64)]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def library() -> native.Library:
     found = native.library()
     if found is None:
@@ -92,8 +90,8 @@ def assert_same_lists(library: native.Library, packed: Round, asked: list[tuple[
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
-def assert_same_round(units: Units, multiple: int = 1) -> Round:
-    found, expected = pack(units, multiple), plain_pack(units, multiple)
+def assert_same_round(library: native.Library, units: Units, multiple: int = 1) -> Round:
+    found, expected = pack(library, units, multiple), plain_pack(units, multiple)
     assert found.spans == expected.spans
     np.testing.assert_array_equal(found.data, expected.data)
     np.testing.assert_array_equal(found.unit_reads, expected.unit_reads)
@@ -104,12 +102,14 @@ def assert_same_round(units: Units, multiple: int = 1) -> Round:
 @pytest.mark.parametrize("seed", range(6))
 def test_packing(library: native.Library, seed: int, multiple: int) -> None:
     for units in rounds(np.random.default_rng(seed)):
-        assert_same_round(Units.of(units), multiple)
+        assert_same_round(library, Units.of(units), multiple)
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 4), st.booleans()), min_size=1, max_size=4), st.integers(1, 32), st.data())
-def test_packing_parts(sizes: list[tuple[int, bool]], multiple: int, data: st.DataObject) -> None:
+def test_packing_parts(
+    library: native.Library, sizes: list[tuple[int, bool]], multiple: int, data: st.DataObject
+) -> None:
     """Parts of several units each, of which some have positions, for some rows or all: joined, they are packed as they
     are one by one, but for the positions."""
     rng = np.random.default_rng(data.draw(st.integers(0, 1 << 20)))
@@ -122,7 +122,7 @@ def test_packing_parts(sizes: list[tuple[int, bool]], multiple: int, data: st.Da
         parts.append(part)
     joined = Units.joined(parts)
     assert len(joined) == len(units)
-    found, plain = assert_same_round(joined, multiple), pack(Units.of(units), multiple)
+    found, plain = assert_same_round(library, joined, multiple), pack(library, Units.of(units), multiple)
     given = np.append(joined.positions, np.full(found.n_tokens - joined.n_tokens, -1))
     np.testing.assert_array_equal(found["positions"], np.where(given < 0, plain["positions"], given))
     for name in found.spans.keys() - {"positions"}:
@@ -133,7 +133,7 @@ def test_packing_parts(sizes: list[tuple[int, bool]], multiple: int, data: st.Da
 def test_arrays_of_other_types_are_cast(library: native.Library) -> None:
     units = Units.of(random_units(np.random.default_rng(3), 5, 20, 90))
     wide = Units(*(x.astype(np.int64) for x in units.arrays))
-    np.testing.assert_array_equal(assert_same_round(wide).data, pack(units).data)
+    np.testing.assert_array_equal(assert_same_round(library, wide).data, pack(library, units).data)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -153,7 +153,7 @@ def test_tiles_in_pieces(library: native.Library, invariant: bool, window: int) 
     long, short = [*random_units(rng, 1, 9, 2), _behind(9000, 5)], [branches(40, 300, 3)]
     for units, read in itertools.product((long, short), (False, True)):
         packed, asked = plain_pack(Units.of(units)), [("attention", shape | {"read": read})]
-        joins = next(v for k, v in attention.plan(packed, **asked[0][1]).items() if k.endswith("joins"))
+        joins = next(v for k, v in attention_lists.plan(packed, **asked[0][1]).items() if k.endswith("joins"))
         assert window > 0 or (int(joins[0]) > 0) == (units is long)
         assert_same_lists(library, packed, asked)
 
@@ -168,7 +168,7 @@ def test_tiles_are_wide_where_rows_and_keys_fill_a_card(
         plain_pack(Units.of([_behind(n_context, n_rows)])),
         [("attention", shape | {"read": False, "invariant": False})],
     )
-    lists = attention.plan(packed, **asked[0][1])
+    lists = attention_lists.plan(packed, **asked[0][1])
     counts = {name.rsplit("/", 1)[1]: int(x[0]) for name, x in lists.items() if "items" in name or "joins" in name}
     assert counts["joins"] > 0
     assert counts.get("items128", 0) == n_wide
@@ -181,7 +181,7 @@ def test_no_more_pieces_than_there_is_room_for_sums(library: native.Library, n_r
     shape = {"n_heads": 8, "n_kv_heads": 1, "head_dim": 128, "window": 0, "read": False}
     packed = plain_pack(Units.of([_behind(30000, n_rows), branches(40, 3, 20)]))
     asked = [("attention", shape | {"invariant": True, "processors": 4})]
-    joins = next(v for k, v in attention.plan(packed, **asked[0][1]).items() if k.endswith("joins"))
+    joins = next(v for k, v in attention_lists.plan(packed, **asked[0][1]).items() if k.endswith("joins"))
     assert int(joins[0]) == n_joins
     assert_same_lists(library, packed, asked)
 
@@ -193,26 +193,28 @@ def _behind(n_context: int, n_rows: int) -> Unit:
 
 def test_spans_of_other_lengths(library: native.Library, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plain code's constants are the compiled code's."""
-    monkeypatch.setattr(attention, "_MIN_BLOCKS", 2)
+    monkeypatch.setattr(attention, "MIN_BLOCKS", 2)
     monkeypatch.setattr(attention, "SPAN", 192)
     rng = np.random.default_rng(9)
     for units in rounds(rng):
         assert_same_lists(library, plain_pack(Units.of(units)), [x for x in how(rng) if x[0] == "attention"])
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_plans_part_what_is_recorded_from_what_is_not(monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
-    if not there:
-        monkeypatch.setattr("ramet.ops.planning.library", lambda: None)
-        monkeypatch.setattr("ramet.ops.native.pack.library", lambda: None)
+def test_lists_of_planners(library: native.Library) -> None:
     planning = choose(DEVICE, dict.fromkeys(PLAIN, "triton")).planning
     heads = {"n_heads": 2, "n_kv_heads": 1, "head_dim": 16, "window": 0}
     kinds = planning.head() | planning.recurrent(4) | planning.attention(**heads, read=True)
     planners = list(kinds.values())
-    packed = pack(Units.of([branches(30, 3, 5)]))
-    work, loose = Plans(planners)(packed)
-    for found, inside in ((work, True), (loose, False)):
-        expected = {k: v for p in planners if p.inside is inside for k, v in p.plan(packed).items()}
-        assert {k: v.tolist() for k, v in found.items()} == {k: v.tolist() for k, v in expected.items()}
-    assert {name.split("/")[0] for name in loose} == {"head"}
-    assert Plans([])(packed) == ({}, {})
+    packed = pack(library, Units.of([branches(30, 3, 5)]))
+    found, expected = CompiledHost(library).lists(planners)(packed), lists_of(planners, packed)
+    assert {k: v.tolist() for k, v in found.items()} == {k: v.tolist() for k, v in expected.items()}
+    assert {name.split("/")[0] for p in planners if not p.inside for name in p.task.names} == {"head"}
+
+
+def test_without_a_compiler_nothing_makes_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ramet.engine.host.library", lambda: None)
+    host, packed = host_for(torch.device("cpu")), plain_pack(Units.of([branches(30, 3, 5)]))
+    assert host.lists([])(packed) == {}
+    planning = choose(DEVICE, dict.fromkeys(PLAIN, "triton")).planning
+    with pytest.raises(InvalidRequest, match="work lists are made by ramet's C"):
+        host.lists([*planning.head().values()])

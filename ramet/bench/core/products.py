@@ -13,6 +13,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import torch
 
+from ramet.engine.host import host_for
 from ramet.layers.decoder import Decoder
 from ramet.layers.shape import MLPShape
 from ramet.ops import Experts, Linear, Ops
@@ -84,7 +85,7 @@ def products(model: Decoder, *trees: Tree) -> list[Product]:
 
 def uploaded(model: Decoder, packed: Round) -> Stream:
     """A round on the model's device, with the work lists of its kernels, for a pass that is not recorded."""
-    work = {name: value for planner in model.planners() for name, value in planner.plan(packed).items()}
+    work = host_for(model.device).lists(model.planners())(packed)
     return (packed.with_work(work) if work else packed).on(model.device)
 
 

@@ -17,8 +17,6 @@ from ramet.bench.core.timing import Answer, Run, by_clock, on_device
 from ramet.bench.peers.peer import Contestant, Prompts
 from ramet.engine.batch import Batch
 from ramet.engine.engine import Engine
-from ramet.ops.native.pack import pack
-from ramet.ops.planning import Plans
 from ramet.tree import Reads, Tree
 from ramet.units import Unit, Units
 
@@ -90,7 +88,7 @@ class Own:
         """The model's pass over the packed trees, and the head, in this thread: no queue, no packing, no upload;
         recorded where the engine records it."""
         model, graphs = self.engine.model, self.engine.runner.graphs
-        packed = pack(Units.of([Unit(tree) for tree in trees]))
+        packed = self.engine.runner.host.pack(Units.of([Unit(tree) for tree in trees]))
         launched = None if graphs is None else graphs.launch(packed)  # what it has uploaded stays for the replays
         self._n_rows = packed.n_tokens
         logits: list[torch.Tensor] = []
@@ -121,10 +119,11 @@ def _trees(prompts: Prompts, columns: Sequence[int]) -> list[Tree]:
 
 def _packing(engine: Engine, trees: Sequence[Tree]) -> float:
     """Microseconds of packing the trees' round and of its kernels' work lists, a branch, the median of many."""
-    units, plans = [Unit(tree) for tree in trees], Plans(engine.model.planners())
+    units, host = [Unit(tree) for tree in trees], engine.runner.host
+    lists = host.lists(engine.model.planners())
 
     def planned() -> None:
-        plans(pack(Units.of(units)))
+        lists(host.pack(Units.of(units)))
 
     run = on_device(planned, torch.device("cpu"))
     ms = statistics.median(run()[0] for _ in range(_N_PACKED))

@@ -25,7 +25,6 @@ from ramet.bench.elastic.report import WHOLE
 from ramet.bench.elastic.traces import Arrivals, Floats, Ints, Trace, most_requests
 from ramet.denoise.block_config import BlockConfig
 from ramet.denoise.running import RunningReplies
-from ramet.engine.compiled_blocks import live_blocks
 from ramet.engine.engine import Engine
 from ramet.engine.settings import EngineSettings
 from ramet.engine.writer import OnPiece
@@ -107,7 +106,7 @@ class Side:
         before = running = decoding.running
         if mode == WHOLE:
             assert self.blocks is not None
-            running = live_blocks(self.blocks.size, self.blocks.mask, mode="block")
+            running = self.engine.runner.host.blocks(self.blocks.size, self.blocks.mask, mode="block")
         decoding.running = cast(RunningReplies, JudgedReplies(running, judge))
         try:
             yield

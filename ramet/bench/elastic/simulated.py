@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from ramet.bench.elastic.commit_curves import Curve
 from ramet.bench.elastic.judge import CurveJudge
@@ -18,7 +19,7 @@ from ramet.denoise.elastic import ChunkSizes, Demand
 from ramet.denoise.noise import Noise
 from ramet.denoise.running import GOES_ON, Beginning
 from ramet.denoise.unmask_policy import UnmaskPolicy
-from ramet.engine.compiled_blocks import live_blocks
+from ramet.engine.host import host_for
 from ramet.tree import BoolArray, IntArray
 
 Floats = npt.NDArray[np.float64]
@@ -48,7 +49,7 @@ class SimulatedReplies:
         self, curve: Curve, mode: Mode, block: int, rng: np.random.Generator, n_groups: int = 1, n_context: int = 0
     ) -> None:
         self._mode, self._n_groups, self._n_context = mode, n_groups, n_context
-        self._running = live_blocks(block, _MASK, "block" if mode == WHOLE else "chunk")
+        self._running = host_for(torch.device("cpu")).blocks(block, _MASK, "block" if mode == WHOLE else "chunk")
         self._policy = UnmaskPolicy(block=block, threshold=0.5)
         self._judge, self._commits = CurveJudge(curve, block, rng), Commits(block)
         self._places = np.zeros(0, np.int32)

@@ -1,6 +1,6 @@
 """Attention on CUDA: one persistent launch for each width of tile, and one that joins what was parted.
 
-The lists of what there is to do come with the round (plan.py). A row's sums depend on its own path: they walk its
+The lists of what there is to do come with the round (lists.py). A row's sums depend on its own path: they walk its
 blocks of keys in order, and a block of which a row sees nothing changes none of its bits.
 """
 
@@ -15,13 +15,13 @@ import triton
 import triton.language as tl
 
 from ramet.cache.kv import KeyValue
-from ramet.ops.attention.plan import ITEM, JOIN, KEYS, NARROW, RUN, SEGMENT, SPAN, WIDE, Tiling, name, plan, room
+from ramet.ops.attention.lists import ITEM, JOIN, KEYS, NARROW, RUN, SEGMENT, SPAN, WIDE, Tiling, name, room
 from ramet.ops.processors import processors
 from ramet.ops.shape import takes_all
 from ramet.round import Queries, Stream
 from ramet.tree import MAX_ANCESTORS
 
-__all__ = ["attention", "keep", "plan", "room", "takes", "variants"]
+__all__ = ["attention", "keep", "room", "takes", "variants"]
 
 _LOG2_E = 1.4426950408889634
 _ITEM = tl.constexpr(len(ITEM))

@@ -11,12 +11,12 @@ import triton
 import triton.language as tl
 
 from ramet.cache.state import Recurrent
-from ramet.ops.conv.plan import plan, room
+from ramet.ops.conv.lists import room
 from ramet.ops.norm.triton import times_logistic
 from ramet.ops.shape import takes_all
 from ramet.round import Stream
 
-__all__ = ["causal_conv", "plan", "room", "takes", "variants"]
+__all__ = ["causal_conv", "room", "takes", "variants"]
 
 _COPIERS = 8  # programs a block of channels that write windows
 _ROWS = 8  # of a program, at most 32; it reads W - 1 rows and its channels' taps besides
@@ -130,7 +130,7 @@ def _above(x, window, before, c, x_stride, C: tl.constexpr, W: tl.constexpr, BC:
 
 @triton.jit
 def _source(x, window, source, x_stride, C: tl.constexpr):
-    """Where an input begins: row `source` of the stream, or row -2 - source of all windows. See plan.py."""
+    """Where an input begins: row `source` of the stream, or row -2 - source of all windows. See lists.py."""
     return tl.where(source >= 0, x + source.to(tl.int64) * x_stride, window + (-2 - source).to(tl.int64) * C)
 
 

@@ -19,14 +19,14 @@ import triton
 import triton.language as tl
 
 from ramet.cache.state import Recurrent
-from ramet.ops.gated_delta.plan import BLOCK, CARRIES, ITEM, N_BLOCKS, TILE, plan, room
+from ramet.ops.gated_delta.lists import BLOCK, CARRIES, ITEM, N_BLOCKS, TILE, room
 from ramet.ops.gated_delta.reference import CHUNK, EPSILON
 from ramet.ops.norm.triton import times_logistic
 from ramet.ops.processors import processors
 from ramet.ops.shape import takes_all
 from ramet.round import Stream
 
-__all__ = ["gated_delta", "plan", "room", "takes", "variants"]
+__all__ = ["gated_delta", "room", "takes", "variants"]
 
 _C, _B, _N = tl.constexpr(CHUNK), tl.constexpr(BLOCK), tl.constexpr(N_BLOCKS)
 _TILE, _ITEM, _CARRIES = tl.constexpr(TILE), tl.constexpr(ITEM), tl.constexpr(CARRIES)
@@ -459,7 +459,7 @@ def _gated_norm(x, gate, weight, col, eps, DV: tl.constexpr):
 
 @triton.jit
 def _state(slots, forks, code, slot_stride, size):
-    """Where a state lies: see `begin` and `end` in plan.py."""
+    """Where a state lies: see `begin` and `end` in lists.py."""
     if code >= 0:  # noqa: SIM108
         found = slots + code.to(tl.int64) * slot_stride
     else:

@@ -29,8 +29,8 @@ from ramet.ops.head.reference import Sampled, Vocabulary, is_cut, part_of
 from ramet.ops.linear.triton import load_tile, place_tile
 from ramet.ops.processors import processors
 from ramet.ops.shape import takes_all
-from ramet.round import Capacity, Round, Stream, aligned
-from ramet.tree import IntArray, Sampling
+from ramet.round import Capacity, Stream, aligned
+from ramet.tree import Sampling
 
 draw = reference.draw  # plain torch everywhere
 _ENTRIES = 128  # of a block
@@ -48,20 +48,10 @@ def prepare(weight: torch.Tensor) -> Vocabulary:
     return Vocabulary(weight.detach().contiguous())
 
 
-def plan(packed: Round) -> dict[str, IntArray]:
-    """head/rows [C]: which row of the hidden states each column is of. head/normalized [M]: the rows that need their
-    logsumexp; head/slots [R]: which of these each read is of, -1 where of none."""
-    normalize, reads = packed["normalize"], packed["read_index"]
-    slots = np.where(normalize != 0, np.cumsum(normalize != 0) - 1, -1)
-    return {
-        "head/rows": np.repeat(reads, np.diff(packed["offsets"])),
-        "head/normalized": np.flatnonzero(normalize).astype(np.int32),
-        "head/slots": slots[reads].astype(np.int32),
-    }
-
-
 def room(_: Capacity) -> dict[str, int]:
-    """Nothing: the lists are never padded."""
+    """Nothing: the lists that native/plan.cpp makes are never padded. head/rows [C]: which row of the hidden states
+    each column is of. head/normalized [M]: the rows that need their logsumexp; head/slots [R]: which of these each read
+    is of, -1 where of none."""
     return {}
 
 

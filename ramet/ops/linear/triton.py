@@ -169,7 +169,13 @@ def memory_of(device: torch.device) -> int:
 
 
 def multiply(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor, tile: Tile, *, added: bool
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    out: torch.Tensor,
+    tile: Tile,
+    *,
+    added: bool,
 ) -> None:
     """Write x [M, K] @ weight [N, K].T + bias to out [M, N], and what out has, with `added`."""
     described = _described(x, weight, out)

@@ -1,5 +1,5 @@
-// What makes work lists: the arrays of a round, and the lists made of them. The compiled twins of `plan` in
-// ops/{attention,gated_delta,conv}/plan.py and ops/head/triton.py, which have the contracts, give the same.
+// What makes work lists: the arrays of a round, and the lists made of them. The contracts are in
+// ops/{attention,gated_delta,conv}/lists.py and ops/head/triton.py; tests/oracles has the same in NumPy.
 #pragma once
 
 #include <algorithm>

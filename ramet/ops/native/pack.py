@@ -6,17 +6,13 @@ from array import array
 
 import numpy as np
 
-from ramet.ops.native.loader import library
+from ramet.ops.native.loader import Library
 from ramet.round import ALIGNED, FIELDS, Round, aligned
-from ramet.round import pack as plain_pack
 from ramet.units import Units, filled
 
 
-def pack(units: Units, multiple: int = 1) -> Round:
+def pack(found: Library, units: Units, multiple: int = 1) -> Round:
     """As `round.pack`, in a fraction of its time: the same round, to the last place of its buffer."""
-    found = library()
-    if found is None:
-        return plain_pack(units, multiple)
     units = filled(units, multiple)
     counts, *arrays = units.arrays
     given, data = np.concatenate([counts.ravel(), *arrays], dtype=np.int32), np.empty(_room(units), np.int32)

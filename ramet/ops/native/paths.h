@@ -1,4 +1,4 @@
-// The runs of every segment's path: `_Paths` of ops/attention/plan.py.
+// The runs of every segment's path: `Paths` of tests/oracles/attention_paths.py.
 #pragma once
 
 #include "lists.h"
@@ -12,7 +12,7 @@ struct Run {
     int32_t position, n_keys, n_paged, pages, row;
 };
 
-// See _Paths: the same names. A chain has `levels` columns, of which the last is the segment itself.
+// See Paths there: the same names. A chain has `levels` columns, of which the last is the segment itself.
 class Paths {
   public:
     Paths(const Round& round, bool invariant, int32_t keys) : keys_(keys), n_segments_(round.size(kStarts)) {
@@ -98,7 +98,7 @@ class Paths {
             if (round_continues_ |= n_paged > 0; n_paged > 0) --ends_[round[kContexts][s]];
             runs.push_back(run);
         }
-        if (round_continues_)  // as the tables of plan.py, of all segments then; -1 takes the last place
+        if (round_continues_)  // as the tables of attention_paths.py, of all segments then; -1 takes the last place
             for (int32_t s = 0, last = round.size(kContextOffsets) - 1; s < n_segments_; ++s) {
                 const int32_t x = round[kContexts][s];
                 runs[n_shared + s].pages = round[kContextOffsets][x < 0 ? last : x];

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ramet.ops.attention import plan as attention
-from ramet.ops.gated_delta import plan as gated_delta
+from ramet.ops.attention import lists as attention
+from ramet.ops.gated_delta import lists as gated_delta
 from ramet.ops.gated_delta.reference import CHUNK
 from ramet.ops.native.loader import Library
 from ramet.round import FIELDS, Round
@@ -81,7 +81,7 @@ def _attention(
     return Task(
         (
             _ATTENTION, n_heads, n_kv_heads, narrow, wide, narrow_programs, wide_programs, processors,
-            tiling.max_pieces, tiling.max_slots, attention.KEYS, attention.SPAN, attention._MIN_BLOCKS, window, read,
+            tiling.max_pieces, tiling.max_slots, attention.KEYS, attention.SPAN, attention.MIN_BLOCKS, window, read,
             invariant,
         ),
         tuple(f"{prefix}/{name}" for name in lists),

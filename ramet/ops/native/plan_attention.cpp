@@ -1,4 +1,4 @@
-// Which tiles of queries walk which blocks of keys: the compiled twin of `plan` in ops/attention/plan.py.
+// Which tiles of queries walk which blocks of keys: see ops/attention/lists.py.
 #include <iterator>
 
 #include "paths.h"
@@ -6,8 +6,10 @@
 namespace ramet::planning {
 namespace {
 
-constexpr double kTolerance = 1.25;
-constexpr int kBeginning = 2, kJoining = 1, kMostTurns = 3, kWideLoad = 12;
+constexpr double kTolerance = 1.25;  // how much longer than its share a tile may be before it is parted at spans
+constexpr int kBeginning = 2, kJoining = 1;  // what a piece costs besides its blocks, and what joining costs, in blocks
+constexpr int kMostTurns = 3;  // of the machine; with more, what its last leaves idle does not matter
+constexpr int kWideLoad = 12;  // blocks for each program: with fewer there are too few wide tiles to go round
 
 struct AttentionTask {
     int32_t kind, n_heads, n_kv_heads, narrow, wide, narrow_programs, wide_programs, processors;

@@ -1,5 +1,5 @@
-// The lists of the gated delta rule and of the causal convolution: the compiled twins of `plan` in
-// ops/gated_delta/plan.py and ops/conv/plan.py.
+// The lists of the gated delta rule and of the causal convolution: see
+// ops/gated_delta/lists.py and ops/conv/lists.py.
 #include "lists.h"
 
 namespace ramet::planning {

@@ -1,5 +1,5 @@
-// A round into the buffer of a recorded pass: the compiled twin of Staging in ramet/engine/staging.py, which has the
-// contract.
+// A round into the buffer of a recorded pass: see ramet/engine/staging.py; tests/oracles/staging.py has the same in
+// Python.
 #include <algorithm>
 #include <cstdint>
 #include <vector>

@@ -1,21 +1,15 @@
-"""The work lists of the causal convolution in Triton: where each row's predecessors are."""
+"""The work lists of the causal convolution, in NumPy: what native/plan_recurrent.cpp is compared with."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ramet.round import Capacity, Round
+from ramet.round import Round
 from ramet.tree import IntArray
-
-BY_ROW = ("conv/before",)  # lists with an entry for every row, those of padding too
 
 
 def plan(packed: Round, *, width: int) -> dict[str, IntArray]:
-    """Sources of inputs: a row of the stream, or -2 - n for the nth row of all windows, or -1 for zeros.
-
-    "conv/before": the width - 1 inputs before each row, the newest first. "conv/after": the number of pieces whose
-    state is kept, then for each its slot and the sources of the window behind it, the oldest first.
-    """
+    """See ops/conv/lists.py."""
     n, starts, lengths = width - 1, packed["piece_starts"], packed["piece_lengths"]
     above = _above(packed, n)
     before = np.subtract(packed["every_rows"][:, None], np.arange(1, width), dtype=np.int32)
@@ -31,11 +25,6 @@ def plan(packed: Round, *, width: int) -> dict[str, IntArray]:
         after[:, 1:-1] = before[last, : n - 1][:, ::-1]
     counted: IntArray = np.concatenate((np.array([len(kept)], np.int32), after.ravel()))
     return {"conv/before": before.ravel(), "conv/after": counted}
-
-
-def room(capacity: Capacity, *, width: int) -> dict[str, int]:
-    """How long the lists of `plan` get at most."""
-    return {"conv/before": capacity.rows * (width - 1), "conv/after": 1 + capacity.rows * width}
 
 
 def _above(packed: Round, n: int) -> IntArray:
