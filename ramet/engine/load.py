@@ -26,7 +26,7 @@ from ramet.families import FAMILIES
 from ramet.foreign import MOST_INT32, is_real
 from ramet.layers.decoder import Decoder
 from ramet.layers.shape import Shape
-from ramet.ops import Choice, choose
+from ramet.ops import OpChoice, choose
 from ramet.quoting import shown
 from ramet.weights import Checkpoint, Fingerprint, load, open_checkpoint
 
@@ -190,7 +190,7 @@ def runner_for(model: Decoder, store: Store, settings: EngineSettings) -> Runner
     return Runner(model, store, host, graphs)
 
 
-def _check_invariant(name: str, shape: Shape, dtype: torch.dtype, ops: Choice) -> None:
+def _check_invariant(name: str, shape: Shape, dtype: torch.dtype, ops: OpChoice) -> None:
     """Raise CheckpointError for layers that go through plain torch, whose bits depend on a round."""
     for layer in shape.layers:
         if odd := ops.varies(layer.op_shape(dtype)):

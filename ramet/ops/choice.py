@@ -44,7 +44,7 @@ class Picked:
     left: tuple[str, ...]
 
 
-class Choice:
+class OpChoice:
     """The candidates for each op on a device. A call gives the ops for a shape. See `choose`."""
 
     def __init__(self, device: torch.device, override: Mapping[str, str], *, invariant: bool) -> None:
@@ -152,7 +152,7 @@ class Choice:
 
 def choose(
     device: torch.device, override: Mapping[str, str] = MappingProxyType({}), *, invariant: bool = False
-) -> Choice:
+) -> OpChoice:
     """Choose once, at load. `override` maps ops (attention, norm, linear, head, conv, gated_delta, experts, and route,
     which goes with experts) to a name of BACKENDS, or to "cpu", the best of the CPU's. With `invariant` the bits of a
     row do not depend on what else is in the round.
@@ -163,7 +163,7 @@ def choose(
     for name in override:
         if name not in OPS:
             raise InvalidRequest(f"no operation {name!r}; there are {', '.join(OPS)}", field="override")
-    return Choice(device, override, invariant=invariant)
+    return OpChoice(device, override, invariant=invariant)
 
 
 def reasons(ops: Iterable[Ops]) -> dict[str, str]:

@@ -24,7 +24,7 @@ class Variant(Protocol):
         """None, or what of the shape this variant does not compute."""
 
 
-class Attention(Protocol):
+class AttentionOp(Protocol):
     """See ops/attention/reference.py."""
 
     def __call__(
@@ -33,7 +33,7 @@ class Attention(Protocol):
     ) -> torch.Tensor: ...  # fmt: skip
 
 
-class GatedDelta(Protocol):
+class GatedDeltaOp(Protocol):
     """See ops/gated_delta/reference.py."""
 
     def __call__(
@@ -112,7 +112,7 @@ class Ops:
     """The functions that were chosen for a device and a shape. why: by which variant each op is computed, and the
     reason. recordable: whether all launches of a pass depend on its capacity alone."""
 
-    attention: Attention
+    attention: AttentionOp
     keep: Callable[[KeyValue, torch.Tensor, torch.Tensor, Stream], None]
     rms_norm: Norm
     expert_norms: Callable[
@@ -130,7 +130,7 @@ class Ops:
     draw: Draw
     sample: Sample
     causal_conv: Callable[[torch.Tensor, torch.Tensor, Stream, Recurrent | None], torch.Tensor]
-    gated_delta: GatedDelta
+    gated_delta: GatedDeltaOp
     pack_experts: Callable[[torch.Tensor, torch.Tensor, str], Experts]
     route: Callable[[torch.Tensor, int, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor]]
     route_grouped: Callable[[torch.Tensor, torch.Tensor, int, int, int, float], tuple[torch.Tensor, torch.Tensor]]

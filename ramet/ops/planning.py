@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from ramet.ops.conv.lists import BY_ROW
-from ramet.ops.native.plan import Task, task
+from ramet.ops.native.plan import ListTask, task
 from ramet.round import Capacity
 
 
@@ -21,7 +21,7 @@ class Planner:
 
     op: str
     how: Mapping[str, Any]
-    task: Task
+    task: ListTask
     room: Callable[[Capacity], dict[str, int]]
     inside: bool = True
     by_row: tuple[str, ...] = ()

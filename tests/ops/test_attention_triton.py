@@ -235,7 +235,7 @@ def test_paths_of_many_spans_in_one_program(short_spans: None) -> None:
 
 def test_a_tile_in_several_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in float32 on a card, where a program takes fewer rows and keys than the lists say."""
-    small = attention.Tile(16, 16, 4, 1)
+    small = attention.AttentionTile(16, 16, 4, 1)
     monkeypatch.setattr(attention, "choose_tile", lambda *_: small)
     monkeypatch.setattr(planning, "MIN_BLOCKS", 2)
     given = scene(np.random.default_rng(8), [chain(9, 12)], [150], heads=(3, 1), processors=16)

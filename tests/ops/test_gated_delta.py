@@ -13,7 +13,7 @@ from fixtures.random_states import CPU, chain, normal, random_stream, trunk, uni
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from ramet.cache.state import Recurrent
-from ramet.ops import GatedDelta, OpShape, native
+from ramet.ops import GatedDeltaOp, OpShape, native
 from ramet.ops.gated_delta import reference
 from ramet.ops.gated_delta.reference import CHUNK
 from ramet.round import Stream, pack
@@ -49,15 +49,15 @@ class Scene:
         return self.by(self.op, states), states.state
 
     @property
-    def op(self) -> GatedDelta:
+    def op(self) -> GatedDeltaOp:
         (n_key_heads, key_dim), (n_value_heads, value_dim) = self.k.shape[1:], self.v.shape[1:]
         shape = OpShape(
             self.q.dtype, n_key_heads=n_key_heads, n_value_heads=n_value_heads, key_dim=key_dim, value_dim=value_dim
         )
-        found: GatedDelta = cpu.of(shape).gated_delta
+        found: GatedDeltaOp = cpu.of(shape).gated_delta
         return found
 
-    def by(self, op: GatedDelta, states: Recurrent | None) -> torch.Tensor:
+    def by(self, op: GatedDeltaOp, states: Recurrent | None) -> torch.Tensor:
         return op(
             self.q, self.k, self.v, self.a, self.b, self.rate, self.dt_bias, self.stream, states, gate=self.gate,
             weight=self.weight, eps=EPS,

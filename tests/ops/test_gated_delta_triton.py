@@ -13,7 +13,7 @@ from fixtures.triton_device import DEVICE
 from oracles import delta_lists
 
 from ramet.cache.state import Recurrent
-from ramet.ops import GatedDelta
+from ramet.ops import GatedDeltaOp
 from ramet.ops.gated_delta import reference
 from ramet.ops.gated_delta import triton as ours
 from ramet.ops.gated_delta.reference import CHUNK
@@ -54,7 +54,7 @@ class Scene:
         assert rows.shape == self.v.shape
         return rows[: self.packed.n_tokens], states.state
 
-    def by(self, op: GatedDelta, stream: Stream, states: Recurrent | None) -> torch.Tensor:
+    def by(self, op: GatedDeltaOp, stream: Stream, states: Recurrent | None) -> torch.Tensor:
         return op(
             self.q, self.k, self.v, self.a, self.b, self.rate, self.dt_bias, stream, states, gate=self.gate,
             weight=self.weight, eps=EPS,

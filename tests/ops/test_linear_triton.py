@@ -48,7 +48,7 @@ def test_products(dtype: torch.dtype, rows: int, n: int, k: int, biased: bool, p
 @pytest.mark.parametrize("tile", list(ours._TILES), ids=str)
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize("described", [False, True])
-def test_every_tile(tile: ours.Tile, added: bool, described: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_tile(tile: ours.ProductTile, added: bool, described: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows, columns and sums that fill no block; nothing behind the result is written."""
     if not described:
         monkeypatch.setattr(ours, "_described", lambda *_: False)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from oracles.attention_paths import Paths, paths_of
 
 from ramet.ops.attention import lists
-from ramet.ops.attention.lists import ITEM, JOIN, KEYS, WIDE, Tiling, name
+from ramet.ops.attention.lists import ITEM, JOIN, KEYS, WIDE, QueryTiling, name
 from ramet.round import Round
 from ramet.tree import WHOLE, BoolArray, IntArray
 
@@ -37,7 +37,7 @@ def plan(
     follow, then rows of ITEM or JOIN, the longest items first. "<name>/runs" and "<name>/segments": rows of RUN and
     SEGMENT.
     """
-    tiling = Tiling.of(n_heads, n_kv_heads, head_dim, processors)
+    tiling = QueryTiling.of(n_heads, n_kv_heads, head_dim, processors)
     paths = paths_of(packed, invariant)
     tiles = _tiles(packed, paths, tiling, window, read)
     pieces, joins = _pieces(paths, tiles, tiling, invariant)
@@ -62,7 +62,7 @@ class _Tiles:
     ends: _Long
 
 
-def _tiles(packed: Round, paths: Paths, tiling: Tiling, window: int, read: bool) -> _Tiles:
+def _tiles(packed: Round, paths: Paths, tiling: QueryTiling, window: int, read: bool) -> _Tiles:
     rows = packed["read_rows" if read else "every_rows"]
     if tiling.has_wide(len(rows)):
         found = _tiles_of(packed, paths, tiling, window, read, wide=True)
@@ -72,7 +72,7 @@ def _tiles(packed: Round, paths: Paths, tiling: Tiling, window: int, read: bool)
     return _tiles_of(packed, paths, tiling, window, read, wide=False)
 
 
-def _tiles_of(packed: Round, paths: Paths, tiling: Tiling, window: int, read: bool, *, wide: bool) -> _Tiles:
+def _tiles_of(packed: Round, paths: Paths, tiling: QueryTiling, window: int, read: bool, *, wide: bool) -> _Tiles:
     rows = packed["read_rows" if read else "every_rows"]
     bounds = packed["read_bounds" if read else "every_bounds"]
     n_above = np.zeros(len(bounds) - 1, np.int64) if window else _from_above(packed, bounds, tiling)
@@ -95,7 +95,7 @@ def _tiles_of(packed: Round, paths: Paths, tiling: Tiling, window: int, read: bo
     return _Tiles(segments, queries, n_queries, n_above, is_wide, begins, ends)
 
 
-def _from_above(packed: Round, bounds: IntArray, tiling: Tiling) -> _Long:
+def _from_above(packed: Round, bounds: IntArray, tiling: QueryTiling) -> _Long:
     """[S] how many queries of its parent's each segment's tiles begin with."""
     parents, whole, counts = packed["parents"], packed["blocks"] == WHOLE, np.diff(bounds)
     found = np.zeros(len(parents), np.int64)
@@ -106,7 +106,9 @@ def _from_above(packed: Round, bounds: IntArray, tiling: Tiling) -> _Long:
     return found
 
 
-def _cut(bounds: IntArray, n_above: _Long, tiling: Tiling, wide: bool) -> tuple[_Long, _Long, _Long, BoolArray | None]:
+def _cut(
+    bounds: IntArray, n_above: _Long, tiling: QueryTiling, wide: bool
+) -> tuple[_Long, _Long, _Long, BoolArray | None]:
     """Segments, first queries, numbers of queries of the tiles, and whether they are wide: a segment's wide ones come
     before its narrow one, which it has where its last rows fit one."""
     begins, counts = bounds[:-1] - n_above, np.diff(bounds) + n_above
@@ -148,7 +150,7 @@ class _Pieces:
     wide: BoolArray | None
 
 
-def _pieces(paths: Paths, tiles: _Tiles, tiling: Tiling, invariant: bool) -> tuple[_Pieces, IntArray]:
+def _pieces(paths: Paths, tiles: _Tiles, tiling: QueryTiling, invariant: bool) -> tuple[_Pieces, IntArray]:
     """The tiles, some of them in several pieces; and the list of joins."""
     n_blocks, counts = tiles.ends - tiles.begins, _piece_counts(paths, tiles, tiling, invariant)
     if counts is None:
@@ -171,7 +173,7 @@ def _pieces(paths: Paths, tiles: _Tiles, tiling: Tiling, invariant: bool) -> tup
     return found, _counted(joins[np.argsort(-joins[:, 3] * joins[:, 1], kind="stable")])
 
 
-def _piece_counts(paths: Paths, tiles: _Tiles, tiling: Tiling, invariant: bool) -> _Long | None:
+def _piece_counts(paths: Paths, tiles: _Tiles, tiling: QueryTiling, invariant: bool) -> _Long | None:
     """[M] how many pieces each tile becomes; None where each is one."""
     n_blocks = tiles.ends - tiles.begins
     limits = _limits(n_blocks, tiles.wide, tiling, invariant)
@@ -189,7 +191,7 @@ def _piece_counts(paths: Paths, tiles: _Tiles, tiling: Tiling, invariant: bool) 
     return None
 
 
-def _limits(n_blocks: _Long, wide: BoolArray | None, tiling: Tiling, invariant: bool) -> _Long | int:
+def _limits(n_blocks: _Long, wide: BoolArray | None, tiling: QueryTiling, invariant: bool) -> _Long | int:
     """How many blocks a piece may have."""
     find = _share if invariant else _best_limit
     if wide is None:

@@ -34,7 +34,7 @@ MIN_BLOCKS = 4  # of a piece
 
 
 @dataclass(frozen=True, slots=True)
-class Tiling:
+class QueryTiling:
     """What a layer's heads and the card make of the lists. `widths`: the rows of tiles in use, the narrower first."""
 
     n_heads: int
@@ -44,7 +44,7 @@ class Tiling:
     processors: int
 
     @classmethod
-    def of(cls, n_heads: int, n_kv_heads: int, head_dim: int, processors: int) -> Tiling:
+    def of(cls, n_heads: int, n_kv_heads: int, head_dim: int, processors: int) -> QueryTiling:
         group = n_heads // n_kv_heads
         assert group * n_kv_heads == n_heads
         narrow = max(NARROW, 1 << (group - 1).bit_length())
@@ -103,7 +103,7 @@ def room(
     n_forks bounds the forks of all contexts together (the length of Stream.context_forks), which with `invariant` are
     runs of their own: as many as rows, where it is None. It is not looked at without.
     """
-    tiling = Tiling.of(n_heads, n_kv_heads, head_dim, processors)
+    tiling = QueryTiling.of(n_heads, n_kv_heads, head_dim, processors)
     prefix = name(n_heads, n_kv_heads, head_dim, window=window, read=read, invariant=invariant)
     n_rows = capacity.rows
     n_queries = capacity.reads if read else n_rows

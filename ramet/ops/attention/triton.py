@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from ramet.cache.kv import KeyValue
-from ramet.ops.attention.lists import ITEM, JOIN, KEYS, NARROW, RUN, SEGMENT, SPAN, WIDE, Tiling, name, room
+from ramet.ops.attention.lists import ITEM, JOIN, KEYS, NARROW, RUN, SEGMENT, SPAN, WIDE, QueryTiling, name, room
 from ramet.ops.processors import processors
 from ramet.ops.shape import takes_all
 from ramet.round import Queries, Stream
@@ -60,7 +60,7 @@ def attention(
         return out
     assert scale > 0
     assert q.stride(2) == k.stride(2) == v.stride(2) == 1
-    tiling = Tiling.of(n_heads, n_kv_heads, head_dim, processors(q.device))
+    tiling = QueryTiling.of(n_heads, n_kv_heads, head_dim, processors(q.device))
     prefix = name(n_heads, n_kv_heads, head_dim, window=window, read=queries is stream.read, invariant=False)
     invariant = f"{prefix}/invariant/runs" in stream.work
     lists = f"{prefix}/invariant" if invariant else prefix
@@ -111,7 +111,7 @@ def keep(pages: KeyValue, k: torch.Tensor, v: torch.Tensor, stream: Stream) -> N
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class AttentionTile:
     """What one program works on at a time: `rows` rows against `keys` keys, and how it is compiled."""
 
     rows: int
@@ -119,32 +119,32 @@ class Tile:
     n_warps: int
     n_stages: int
 
-    def parts(self, tiling: Tiling, width: int) -> int:
+    def parts(self, tiling: QueryTiling, width: int) -> int:
         """How many of them a list's tile of `width` rows takes."""
         return -(-(width // tiling.group) // (self.rows // tiling.group))
 
 
 def choose_tile(
     dtype: torch.dtype, head_dim: int, group: int, width: int, capability: tuple[int, int] | None, invariant: bool
-) -> Tile:  # fmt: skip
+) -> AttentionTile:  # fmt: skip
     """For lists whose tiles have `width` rows. Keys and values of the stages and the queries fit the shared memory of
     the card: 227 KB from 9.0 to 11.x, 163 KB on 8.0, 99 KB on others. Without a capability, where kernels are
     interpreted, nothing binds. With `invariant` every width takes the same number of keys at a time: how sums round
     depends on it, and in which width of tile a row comes depends on the load."""
     padded = triton.next_power_of_2(head_dim)
     if capability is None:
-        return Tile(width, KEYS, 4, 1)
+        return AttentionTile(width, KEYS, 4, 1)
     if dtype == torch.float32:
-        return Tile(max(32, triton.next_power_of_2(group)), 16, 8, 1)
+        return AttentionTile(max(32, triton.next_power_of_2(group)), 16, 8, 1)
     is_large, is_middle = (9, 0) <= capability < (12, 0), capability in ((8, 0), (8, 7))
     if padded > 256:
-        return Tile(width, 32 if is_large else 16, 8, 2)
+        return AttentionTile(width, 32 if is_large else 16, 8, 2)
     if padded > 128:
         rows = width if is_large or is_middle or group > NARROW else NARROW
         if is_large and (rows > NARROW or invariant):
-            return Tile(rows, 64, 8, 2)
-        return Tile(rows, 32, rows // 16, 2)
-    return Tile(width, 64, width // 16, 3 if is_large else 2)
+            return AttentionTile(rows, 64, 8, 2)
+        return AttentionTile(rows, 32, rows // 16, 2)
+    return AttentionTile(width, 64, width // 16, 3 if is_large else 2)
 
 
 def _capability(device: torch.device) -> tuple[int, int] | None:
@@ -152,7 +152,7 @@ def _capability(device: torch.device) -> tuple[int, int] | None:
 
 
 def _constants(
-    tiling: Tiling, head_dim: int, tile: Tile, n_parts: int, page_size: int, window: int, invariant: bool
+    tiling: QueryTiling, head_dim: int, tile: AttentionTile, n_parts: int, page_size: int, window: int, invariant: bool
 ) -> dict[str, Any]:
     return {
         "n_kv_heads": tiling.n_kv_heads, "group": tiling.group, "head_dim": head_dim,
@@ -180,7 +180,7 @@ def _variant(
     card: tuple[int, int],
 ) -> tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]:  # fmt: skip
     n_heads, n_kv_heads, head_dim = heads
-    tiling = Tiling.of(n_heads, n_kv_heads, head_dim, 1)
+    tiling = QueryTiling.of(n_heads, n_kv_heads, head_dim, 1)
     tile = choose_tile(dtype, head_dim, tiling.group, width, card, invariant)
     constants = _constants(tiling, head_dim, tile, tile.parts(tiling, width), page_size, window, invariant)
     typed = _typed(_attend, "bf16" if dtype == torch.bfloat16 else "fp32", constants)

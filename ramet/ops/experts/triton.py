@@ -73,7 +73,7 @@ class GroupedExperts:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class GroupedProduct:
     """How a grouped product is cut: a tile's columns (gate_up's: of each half), the terms of a step, warps, stages.
     n_programs: so many run on a processor at a time, each going on from tile to tile, for they begin to copy the next
     one's terms while they store the last; 0 is a program for each tile. described: rows are copied by tiles, as tensor
@@ -110,14 +110,14 @@ def _rest(n_columns: int, block: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Tiling:
+class ExpertsTiling:
     """The rows of a tile, which both products share, and the rest of each."""
 
     n_rows: int
-    gate_up: Product
-    down: Product
+    gate_up: GroupedProduct
+    down: GroupedProduct
 
-    def options(self, product: Product) -> dict[str, Any]:
+    def options(self, product: GroupedProduct) -> dict[str, Any]:
         """The constants and options of a launch."""
         return {
             "block_rows": self.n_rows, "block_columns": product.n_columns, "block_terms": product.n_terms,
@@ -128,22 +128,26 @@ class Tiling:
 
 def choose_tiling(
     dtype: torch.dtype, capability: tuple[int, int], rows_per_expert: float, width: int, size: int
-) -> Tiling:
+) -> ExpertsTiling:
     """Tiles of 64 rows at least, for those of fewer use other matrix instructions, with other bits.
 
     With few rows an expert the weights' way from memory is what counts: columns are cut small, so that all processors
     take part, and steps are long.
     """
     if dtype == torch.float32:
-        return Tiling(32, Product(64, 32, 4, 2), Product(64, 32, 4, 2))
+        return ExpertsTiling(32, GroupedProduct(64, 32, 4, 2), GroupedProduct(64, 32, 4, 2))
     few, described = rows_per_expert <= 48, width % 8 == 0 and size % 8 == 0
     if capability[0] in (9, 10):  # more than 200 KiB of shared memory, and tensor maps
         if few:
-            return Tiling(64, Product(64, _step_of(width), 4, 4, 0, described), Product(128, 64, 4, 4, 2, described))
-        return Tiling(128, Product(128, 64, 8, 4, 0, described), Product(128, 64, 4, 3, 2, described))
+            return ExpertsTiling(
+                64, GroupedProduct(64, _step_of(width), 4, 4, 0, described), GroupedProduct(128, 64, 4, 4, 2, described)
+            )
+        return ExpertsTiling(
+            128, GroupedProduct(128, 64, 8, 4, 0, described), GroupedProduct(128, 64, 4, 3, 2, described)
+        )
     if few:
-        return Tiling(64, Product(32, _step_of(width), 4, 2), Product(64, _step_of(size), 4, 2))
-    return Tiling(128, Product(64, 64, 8, 3), Product(128, 64, 8, 3))
+        return ExpertsTiling(64, GroupedProduct(32, _step_of(width), 4, 2), GroupedProduct(64, _step_of(size), 4, 2))
+    return ExpertsTiling(128, GroupedProduct(64, 64, 8, 3), GroupedProduct(128, 64, 8, 3))
 
 
 def _step_of(n_terms: int) -> int:

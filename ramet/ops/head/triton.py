@@ -159,7 +159,7 @@ def _draw(
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class HeadTile:
     """How many rows and terms a program has at a time, and its warps and stages. `flat`: so many programs a
     multiprocessor walk all tiles; 0: each tile has its own."""
 
@@ -186,7 +186,7 @@ class Tile:
         return constants, options
 
 
-def _multiplied(x: torch.Tensor, weight: torch.Tensor) -> tuple[Tile, tuple[Any, Any], bool]:
+def _multiplied(x: torch.Tensor, weight: torch.Tensor) -> tuple[HeadTile, tuple[Any, Any], bool]:
     """How rows are multiplied: the tile, the operands of a launch, and whether they are described."""
     described = _described(x, weight)
     tile = choose_tile(len(x), x.dtype, _capability(x.device), described=described)
@@ -197,18 +197,18 @@ def _multiplied(x: torch.Tensor, weight: torch.Tensor) -> tuple[Tile, tuple[Any,
 
 
 @cache
-def choose_tile(n_rows: int, dtype: torch.dtype, capability: tuple[int, int], *, described: bool) -> Tile:
+def choose_tile(n_rows: int, dtype: torch.dtype, capability: tuple[int, int], *, described: bool) -> HeadTile:
     """One tile for a card; on Hopper, where a tile's sums lie with a warp's rows in the same way in all of them, the
     quickest that was measured on an H200, with 4096 and 2048 terms: 256 rows take 7/4 of the time of 128 there."""
     if dtype == torch.float32:
-        return Tile(16, 32, 4, 2)
+        return HeadTile(16, 32, 4, 2)
     if capability[0] == 10:
-        return Tile(128, 64, 8, 3)
+        return HeadTile(128, 64, 8, 3)
     if capability[0] != 9 or not described or n_rows <= 64:
-        return Tile(64, 64, 4, 4)
+        return HeadTile(64, 64, 4, 4)
     if 4 * triton.cdiv(n_rows, 128) <= 7 * triton.cdiv(n_rows, 256):
-        return Tile(128, 64, 8, 3)
-    return Tile(256, 64, 8, 4) if n_rows <= 4096 else Tile(256, 64, 8, 3, flat=1)
+        return HeadTile(128, 64, 8, 3)
+    return HeadTile(256, 64, 8, 4) if n_rows <= 4096 else HeadTile(256, 64, 8, 3, flat=1)
 
 
 @cache

@@ -15,9 +15,10 @@ out; where all fail, rows are multiplied one at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import torch
+
+from ramet.ops.contracts import Linear
 
 # A round of 400 rows or more takes 3 to 10 % longer than in one product (up to 16 % where K is 576), most of it to put
 # the tiles together; with tiles of 64 alone 5 to 20 %, of 256 alone up to 25 %.
@@ -25,15 +26,7 @@ SIZES = (512, 384, 256, 192, 128, 96, 64, 48, 32, 16)
 _ENOUGH = 16  # sums that a size is tried with, at least
 
 
-class Product(Protocol):
-    """x [M, K] -> [M, N]."""
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
-
-    def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor: ...
-
-
-Make = Callable[[torch.Tensor, torch.Tensor | None], Product]
+Make = Callable[[torch.Tensor, torch.Tensor | None], Linear]
 
 _fit: dict[tuple[object, ...], tuple[int, ...]] = {}
 

@@ -79,7 +79,7 @@ class InvariantLinear:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class ProductTile:
     """How a program multiplies: block_m rows by block_n + beside columns of the result, `stages` blocks of K under way.
 
     Sizes are powers of 2; `beside` columns make a width of two of them, such as 256 + 64. With `flat` one program a
@@ -112,26 +112,28 @@ class Cost:
 
 
 # fmt: off
-_TILES: dict[Tile, Cost] = {  # measured on an H200
-    Tile(128, 256, 64, 8, 4, flat=True, parts=2):  Cost(1, 0.664, 0.790, 2.67),
-    Tile(128, 256, 64, 8, 3, beside=64):           Cost(1, 0.882, 1.029, 2.80),
-    Tile(128, 128, 64, 8, 5, beside=64):           Cost(1, 0.551, 0.594, 2.97),
-    Tile(128, 128, 64, 8, 3):                      Cost(2, 0.489, 0.730, 2.86),
-    Tile(128, 128, 64, 8, 6):                      Cost(1, 0.331, 0.381, 2.43),
-    Tile(128, 64, 128, 4, 4):                      Cost(1, 0.215, 0.235, 2.14),
-    Tile(64, 256, 64, 4, 5):                       Cost(1, 0.315, 0.355, 3.00),
-    Tile(64, 256, 64, 4, 4, beside=64):            Cost(1, 0.402, 0.455, 3.27),
-    Tile(64, 128, 64, 4, 4):                       Cost(2, 0.298, 0.437, 2.18),
-    Tile(64, 64, 128, 4, 5, beside=16):            Cost(1, 0.185, 0.151, 2.60),
-    Tile(64, 32, 128, 4, 8):                       Cost(1, 0.112, 0.061, 2.71),
+_TILES: dict[ProductTile, Cost] = {  # measured on an H200
+    ProductTile(128, 256, 64, 8, 4, flat=True, parts=2):  Cost(1, 0.664, 0.790, 2.67),
+    ProductTile(128, 256, 64, 8, 3, beside=64):           Cost(1, 0.882, 1.029, 2.80),
+    ProductTile(128, 128, 64, 8, 5, beside=64):           Cost(1, 0.551, 0.594, 2.97),
+    ProductTile(128, 128, 64, 8, 3):                      Cost(2, 0.489, 0.730, 2.86),
+    ProductTile(128, 128, 64, 8, 6):                      Cost(1, 0.331, 0.381, 2.43),
+    ProductTile(128, 64, 128, 4, 4):                      Cost(1, 0.215, 0.235, 2.14),
+    ProductTile(64, 256, 64, 4, 5):                       Cost(1, 0.315, 0.355, 3.00),
+    ProductTile(64, 256, 64, 4, 4, beside=64):            Cost(1, 0.402, 0.455, 3.27),
+    ProductTile(64, 128, 64, 4, 4):                       Cost(2, 0.298, 0.437, 2.18),
+    ProductTile(64, 64, 128, 4, 5, beside=16):            Cost(1, 0.185, 0.151, 2.60),
+    ProductTile(64, 32, 128, 4, 8):                       Cost(1, 0.112, 0.061, 2.71),
 }
 # fmt: on
 EARLY = 64  # of what is added, how many numbers a thread may hold from the beginning
-_PLAIN = Tile(32, 32, 32, 4, 2)  # float32
+_PLAIN = ProductTile(32, 32, 32, 4, 2)  # float32
 
 
 @cache
-def choose(n_rows: int, n: int, k: int, dtype: torch.dtype, n_processors: int, memory: int, *, added: bool) -> Tile:
+def choose(
+    n_rows: int, n: int, k: int, dtype: torch.dtype, n_processors: int, memory: int, *, added: bool
+) -> ProductTile:
     """The tile that is expected to take the least time. `memory`: bytes that a program may share."""
     if dtype == torch.float32:
         return _PLAIN
@@ -140,7 +142,7 @@ def choose(n_rows: int, n: int, k: int, dtype: torch.dtype, n_processors: int, m
     return min(able, key=lambda tile: expected(tile, fitted[tile], n_rows, n, k, n_processors))
 
 
-def fit(tile: Tile, memory: int, *, added: bool) -> Tile:
+def fit(tile: ProductTile, memory: int, *, added: bool) -> ProductTile:
     """The tile with as many stages as there is memory for."""
     stage = (tile.block_m + tile.width) * tile.block_k * 2
     # What is stored takes the stages' place, but for a program that goes on with the next tile.
@@ -149,7 +151,7 @@ def fit(tile: Tile, memory: int, *, added: bool) -> Tile:
     return replace(tile, stages=min(tile.stages, (memory - rest - 512) // stage))
 
 
-def expected(tile: Tile, cost: Cost, n_rows: int, n: int, k: int, n_processors: int) -> float:
+def expected(tile: ProductTile, cost: Cost, n_rows: int, n: int, k: int, n_processors: int) -> float:
     """Microseconds that a product takes: full waves of tiles, and a last one that may leave multiprocessors idle."""
     n_tiles = triton.cdiv(n_rows, tile.block_m) * triton.cdiv(n, tile.width)
     at_once, steps = n_processors * cost.share, k / 64
@@ -173,7 +175,7 @@ def multiply(
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     out: torch.Tensor,
-    tile: Tile,
+    tile: ProductTile,
     *,
     added: bool,
 ) -> None:
@@ -192,7 +194,7 @@ def multiply(
     )
 
 
-def _blocks(tile: Tile) -> tuple[tuple[int, int] | None, ...]:
+def _blocks(tile: ProductTile) -> tuple[tuple[int, int] | None, ...]:
     """What is moved at once: of x, weight and the result, and of the latter two beside those."""
     beside = [(tile.beside, tile.block_k), (tile.block_m, tile.beside)] if tile.beside else [None, None]
     result = tile.block_m, tile.block_n // tile.parts
@@ -208,7 +210,7 @@ def _described(*operands: torch.Tensor) -> bool:
     )
 
 
-def _launch(tile: Tile, described: bool, biased: bool, added: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+def _launch(tile: ProductTile, described: bool, biased: bool, added: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     early = added and not tile.flat and tile.block_m * tile.width <= EARLY * 32 * tile.warps
     constants = {
         "described": described, "biased": biased, "added": added, "flat": tile.flat,
@@ -229,7 +231,7 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
 
 
 def variant(
-    tile: Tile, dtype: str, described: bool, biased: bool, added: bool
+    tile: ProductTile, dtype: str, described: bool, biased: bool, added: bool
 ) -> tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]:
     """One way to compile the product: kernel, signature, constants, options."""
     constants, options = _launch(tile, described, biased, added)

@@ -22,7 +22,7 @@ _ATTENTION, _DELTA, _CONV, _HEAD = range(4)
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ListTask:
     """One op's `plan` as plan_*.cpp know it: `values` are the fields of its struct there, `names` those of its lists in
     their order."""
 
@@ -33,7 +33,7 @@ class Task:
         assert len(self.values) <= _TASK_SIZE
 
 
-def task(op: str, how: Mapping[str, Any]) -> Task:
+def task(op: str, how: Mapping[str, Any]) -> ListTask:
     """The twin of an op's `plan(round, **how)`."""
     return _TASKS[op](**how)
 
@@ -42,7 +42,7 @@ class Lists:
     """The lists of a round that tasks make, by name, in one call. names: of all of them, in their order; tasks: as
     plan.cpp takes them."""
 
-    def __init__(self, found: Library, tasks: Sequence[Task]) -> None:
+    def __init__(self, found: Library, tasks: Sequence[ListTask]) -> None:
         self.library, self.n_tasks = found, len(tasks)
         self.tasks = array("i", chain.from_iterable(_filled(t.values) for t in tasks))
         self.names = [name for t in tasks for name in t.names]
@@ -72,13 +72,13 @@ def _filled(values: tuple[int, ...]) -> tuple[int, ...]:
 
 def _attention(
     *, n_heads: int, n_kv_heads: int, head_dim: int, window: int, read: bool, invariant: bool, processors: int
-) -> Task:
-    tiling = attention.Tiling.of(n_heads, n_kv_heads, head_dim, processors)
+) -> ListTask:
+    tiling = attention.QueryTiling.of(n_heads, n_kv_heads, head_dim, processors)
     narrow, wide = (*tiling.widths, 0)[:2]
     narrow_programs, wide_programs = (*tiling.programs, 0)[:2]
     prefix = attention.name(n_heads, n_kv_heads, head_dim, window=window, read=read, invariant=invariant)
     lists = ("runs", "segments", "joins", *(f"items{width}" for width in tiling.widths))
-    return Task(
+    return ListTask(
         (
             _ATTENTION, n_heads, n_kv_heads, narrow, wide, narrow_programs, wide_programs, processors,
             tiling.max_pieces, tiling.max_slots, attention.KEYS, attention.SPAN, attention.MIN_BLOCKS, window, read,
@@ -88,19 +88,19 @@ def _attention(
     )  # fmt: skip
 
 
-def _delta() -> Task:
+def _delta() -> ListTask:
     names = ("delta/tiles", "delta/walk", "delta/forks", "delta/chunks")
-    return Task((_DELTA, CHUNK, gated_delta.BLOCK, gated_delta.CARRIES), names)
+    return ListTask((_DELTA, CHUNK, gated_delta.BLOCK, gated_delta.CARRIES), names)
 
 
-def _conv(*, width: int) -> Task:
-    return Task((_CONV, width), ("conv/before", "conv/after"))
+def _conv(*, width: int) -> ListTask:
+    return ListTask((_CONV, width), ("conv/before", "conv/after"))
 
 
-def _head() -> Task:
-    return Task((_HEAD,), ("head/rows", "head/normalized", "head/slots"))
+def _head() -> ListTask:
+    return ListTask((_HEAD,), ("head/rows", "head/normalized", "head/slots"))
 
 
-_TASKS: dict[str, Callable[..., Task]] = {
+_TASKS: dict[str, Callable[..., ListTask]] = {
     "attention": _attention, "gated_delta": _delta, "conv": _conv, "head": _head,
 }  # fmt: skip
