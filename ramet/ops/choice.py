@@ -87,7 +87,7 @@ class OpChoice:
         for op in OPS:
             picked = self._pick(op, shape)
             if op != "linear" and not picked.backend.is_invariant:
-                return picked.left[0]
+                return picked.left[0] if picked.left else f"{op} by {picked.backend.name}"
         return None
 
     def _found(self, op: str) -> list[Candidate]:

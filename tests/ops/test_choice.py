@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 import torch
 from fixtures.cpu_variants import skip_without_kernels
+from fixtures.tiny_engine import tiny_engine
 
 from ramet.errors import InvalidRequest
 from ramet.ops import OpShape, choose, native, reasons
 from ramet.ops.attention import reference
 from ramet.ops.attention import torch as plain
-from ramet.ops.choice import OPS
+from ramet.ops.choice import OPS, OpChoice
+from ramet.ops.native import loader
 from ramet.ops.norm import reference as norm_reference
+from ramet.request import DecisionRequest
 
 CPU = torch.device("cpu")
 SHAPE = OpShape(torch.float32, head_dim=64)
@@ -118,3 +121,16 @@ def test_an_unknown_choice_is_refused(override: dict[str, str], message: str, mo
 def test_a_choice_for_another_device_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="does not run on meta"):
         choose(torch.device("meta"), {"norm": "cpu"})
+
+
+def test_a_decision_looks_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All was resolved at load: the library is not asked for again, nor its lock."""
+    seen: list[str] = []
+    request = DecisionRequest.model_validate(
+        {"state": "It is warm.", "questions": {"q": {"type": "noul", "instructions": "Is it warm?"}}}
+    )
+    with tiny_engine() as engine:
+        monkeypatch.setattr(loader, "_found", lambda: seen.append("library"))
+        monkeypatch.setattr(OpChoice, "_pick", lambda *_: seen.append("choice"))
+        engine.decide(request)
+    assert seen == []
