@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from ramet.config_schema import KEYS, check_keys, check_stored, read_keys
+from ramet.config_schema import ConfigSchema, check_keys, check_stored
 from ramet.errors import CheckpointError
 from ramet.foreign import Fields, read_json
 from ramet.quoting import shown
@@ -19,44 +19,52 @@ from ramet.sizes import Held, check_sizes
 if TYPE_CHECKING:  # importing transformers takes seconds
     from transformers import PretrainedConfig
 
-_TWINS = {"llada2_moe_veomni": "llada2_moe"}  # the same model under the name that a framework trains it by
+
+class Described(Protocol):
+    """What a family says of its configurations, see families/family.py."""
+
+    @property
+    def schema(self) -> type[ConfigSchema] | None: ...
+    @property
+    def aliases(self) -> tuple[str, ...]: ...
 
 
-def raw_config(directory: Path, known: Collection[str] | None = None) -> dict[str, Any]:
-    """What config.json of a checkpoint directory says, of a model type that is known, its sizes being numbers.
+Known = Mapping[str, Described]  # the families that can be served, by model type
 
-    `known` are the model types that can be served; None takes every one that transformers has. Raises CheckpointError.
-    """
+
+def raw_config(directory: Path, known: Known) -> dict[str, Any]:
+    """What config.json of a checkpoint directory says, of a model type that is known, its sizes being numbers. Raises
+    CheckpointError."""
     path = directory / "config.json"
     raw = read_json(path, f"{path} is missing: a checkpoint directory holds config.json beside its *.safetensors")
-    _check_known(raw, known, str(path))
+    raw["model_type"] = _model_type(raw, known, str(path))
     check_stored(raw, str(path))
     check_sizes(raw, None, str(path))
     return raw
 
 
-def config_of(raw: Mapping[str, Any], where: str, held: Held | None = None) -> PretrainedConfig:
+def config_of(raw: Mapping[str, Any], known: Known, where: str, held: Held | None = None) -> PretrainedConfig:
     """The configuration of a checkpoint directory whose config.json, named `where`, says `raw`, and whose files hold
     `held`. The flag `tie_word_embeddings` is also found where it is nested under `text_config`. Raises CheckpointError.
     """
     check_sizes(raw, held, where)
-    config, fields = make_config(raw, None, where), Fields(raw, where)
+    config, fields = make_config(raw, known, where), Fields(raw, where)
     tied = [each.flag("tie_word_embeddings") for each in (fields, fields.inner("text_config"))]
     own = config.get_text_config().tie_word_embeddings
     config.tie_word_embeddings = bool(next((flag for flag in tied if flag is not None), own))
     return config
 
 
-def make_config(raw: Mapping[str, Any], known: Collection[str] | None, where: str) -> PretrainedConfig:
-    """transformers' class of the `model_type` that `raw` names, its plain one for those of KEYS, filled from it. Raises
-    CheckpointError."""
+def make_config(raw: Mapping[str, Any], known: Known, where: str) -> PretrainedConfig:
+    """transformers' class of the `model_type` that `raw` names, or its plain one where the family has a schema of its
+    own, filled from it. Raises CheckpointError."""
     from transformers import CONFIG_MAPPING, PretrainedConfig
 
-    model_type = _check_known(raw, known, where)
+    model_type = _model_type(raw, known, where)
     raw = {**raw, "model_type": model_type}
-    if model_type in KEYS:
+    if (schema := known[model_type].schema) is not None:
         config = PretrainedConfig()
-        for key, value in read_keys(raw, where).items():
+        for key, value in schema.read(raw, where).items():
             setattr(config, key, value)
         return config
     check_keys(raw, where, partial(hasattr, CONFIG_MAPPING[model_type]))
@@ -74,18 +82,17 @@ def make_config(raw: Mapping[str, Any], known: Collection[str] | None, where: st
     return config
 
 
-def _check_known(raw: Mapping[str, Any], known: Collection[str] | None, where: str) -> str:
-    """The model type, by its own name. Raises CheckpointError, which lists those that are known."""
+def _model_type(raw: Mapping[str, Any], known: Known, where: str) -> str:
+    """The model type, by the name that its family has for it. Raises CheckpointError, which lists those that are
+    known."""
     from transformers import CONFIG_MAPPING
 
-    model_type = raw.get("model_type")
-    if isinstance(model_type, str):
-        model_type = _TWINS.get(model_type, model_type)
-    readable = CONFIG_MAPPING.keys() | KEYS.keys()
-    choices = sorted(readable if known is None else known)
-    if model_type not in choices or model_type not in readable:
-        raise CheckpointError(f"{where}: unknown model_type {shown(model_type)}; known are {', '.join(choices)}")
-    return str(model_type)
+    found = raw.get("model_type")
+    model_type = next((name for name, family in known.items() if found in family.aliases), found)
+    family = known.get(model_type) if isinstance(model_type, str) else None
+    if family is not None and (family.schema is not None or model_type in CONFIG_MAPPING):
+        return str(model_type)
+    raise CheckpointError(f"{where}: unknown model_type {shown(model_type)}; known are {', '.join(sorted(known))}")
 
 
 def _check_plain(raw: Mapping[str, Any], where: str) -> None:

@@ -1,5 +1,5 @@
-"""ConfigSchema: what config.json says of model types that `transformers` does not know, typed and loud; and what it may
-not say of any.
+"""ConfigSchema: the keys of config.json that a family reads where `transformers` does not know its model type; and the
+keys that no configuration may have.
 
 Other keys are ignored: training frameworks leave many of their own.
 """
@@ -14,7 +14,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     ValidationError,
@@ -60,7 +59,8 @@ _STORED = ("quantization_config", "compression_config")  # how weights are store
 
 
 class ConfigSchema(BaseModel):
-    """Those that all have. A number of tokens or of rows is an integer above 0; ids are from 0 on."""
+    """The keys that all of these model types have; a family's own schema adds others. A number of tokens or of rows is
+    an integer above 0; ids are from 0 on."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -106,57 +106,17 @@ class ConfigSchema(BaseModel):
         own = self.model_dump(exclude={"rope_theta", "rope_scaling", "partial_rotary_factor", "is_causal"})
         return own | {"rope_parameters": rope, "name_or_path": self.name_or_path or ""}
 
-
-class SDARSchema(ConfigSchema):
-    intermediate_size: PositiveInt
-    attention_bias: bool = False
-
-
-class ExpertsSchema(ConfigSchema):
-    """Those of all models whose rows choose experts."""
-
-    num_experts: PositiveInt
-    num_experts_per_tok: PositiveInt
-    moe_intermediate_size: PositiveInt
-    norm_topk_prob: bool
-
-
-class SDARMoESchema(ExpertsSchema):
-    attention_bias: bool = False
-    decoder_sparse_step: int = 1
-    mlp_only_layers: list[int] | None = None
-
-
-class LLaDA2Schema(ExpertsSchema):
-    """Its rotary embedding turns a part of each head, said in one of two ways."""
-
-    intermediate_size: PositiveInt
-    first_k_dense_replace: NonNegativeInt
-    num_shared_experts: NonNegativeInt
-    n_group: PositiveInt
-    topk_group: PositiveInt
-    routed_scaling_factor: PositiveFloat
-    score_function: str
-    moe_router_enable_expert_bias: bool = True
-    expert_capacity: Any = None
-    use_qk_norm: bool = True
-    use_qkv_bias: bool = False
-    use_bias: bool = False
-    norm_head: bool = False
-    rotary_dim: PositiveInt | None = None
-
-    def values(self) -> dict[str, Any]:
-        values = super().values()
-        rope, told = values["rope_parameters"], self.partial_rotary_factor
-        parts = [rope.get("partial_rotary_factor"), told, self.rotary_dim and self.rotary_dim / self.head_dim]
-        found = {part for part in parts if part is not None}
-        if len(found) != 1 or not 0 < min(found) <= 1:
-            raise ValueError("partial_rotary_factor or rotary_dim must say which part of each head is turned")
-        rope["partial_rotary_factor"] = found.pop()
-        return values
-
-
-KEYS: dict[str, type[ConfigSchema]] = {"llada2_moe": LLaDA2Schema, "sdar": SDARSchema, "sdar_moe": SDARMoESchema}
+    @classmethod
+    def read(cls, raw: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """The `values` of what a config.json, named `where`, holds. Raises CheckpointError."""
+        check_keys({"use_sliding_window": False, **raw}, where, cls.model_fields.__contains__)
+        try:
+            return cls.model_validate(dict(raw)).values()
+        except ValidationError as error:
+            wrong = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False)]
+            raise CheckpointError(f"{where}: {'; '.join(wrong)}") from error
+        except ValueError as error:
+            raise CheckpointError(f"{where}: {error}") from error
 
 
 def check_stored(raw: Mapping[str, Any], where: str) -> None:
@@ -170,8 +130,8 @@ def check_stored(raw: Mapping[str, Any], where: str) -> None:
 
 
 def check_keys(raw: Mapping[str, Any], where: str, reads: Callable[[str], bool]) -> None:
-    """Raise CheckpointError for a key that changes what is computed and that the model type does not read, as `reads`
-    tells."""
+    """Raise CheckpointError for a key that changes what is computed and that the model type does not read. `reads` says
+    whether it reads a key."""
     check_stored(raw, where)
     if raw.get("modeling_overrides"):
         raise CheckpointError(f"{where}: modeling_overrides changes the model's own layers, which is not read here")
@@ -183,16 +143,3 @@ def check_keys(raw: Mapping[str, Any], where: str, reads: Callable[[str], bool])
                 f"{where}: {key} is {shown(value)}, which {raw.get('model_type')} is not implemented for: the "
                 "answers would be another model's"
             )
-
-
-def read_keys(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """What `raw`, whose model_type is one of KEYS, holds, by the names of `transformers`. Raises CheckpointError."""
-    keys = KEYS[raw["model_type"]]
-    check_keys({"use_sliding_window": False, **raw}, where, keys.model_fields.__contains__)
-    try:
-        return keys.model_validate(dict(raw)).values()
-    except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False)]
-        raise CheckpointError(f"{where}: {'; '.join(wrong)}") from error
-    except ValueError as error:
-        raise CheckpointError(f"{where}: {error}") from error

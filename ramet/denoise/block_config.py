@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Protocol
@@ -12,8 +12,7 @@ from ramet.errors import CheckpointError, InvalidRequest
 from ramet.foreign import Fields
 
 _IN_NAME = re.compile(r"-b(2|4|8|16|32|64|128)(?!\w)", re.IGNORECASE)
-# LLaDA2.1 and 2.2 go back to what they have written. Their config.json may be that of 2.0, so names tell.
-_EDITS = re.compile(r"llada-?2[.-][1-9]", re.IGNORECASE)
+# Keys by which models go back to what they have written.
 _EDITING = ("edit_threshold", "editing_threshold", "max_post_edit_steps", "max_post_steps")
 
 
@@ -28,6 +27,8 @@ class Defaults(Protocol):
     def stops(self) -> tuple[str, ...]: ...
     @property
     def plain(self) -> Mapping[str, int]: ...
+    @property
+    def editing(self) -> Mapping[str, re.Pattern[str]]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ class BlockConfig:
         tokenizer's. `size` is an option and wins. `paths`: where the checkpoint lies, whole. Raises CheckpointError;
         InvalidRequest for the option."""
         names = {"the model's name": [name], "its path": paths, "config.json's _name_or_path": [config.name_or_path]}
-        _check_editing(name, generation, chain.from_iterable(names.values()))
+        _check_editing(name, generation, defaults, [*chain.from_iterable(names.values())])
         if size is None:
             rows, rows_from = _size(name, config, generation, defaults, names)
         else:
@@ -121,8 +122,8 @@ def _size(
     )
 
 
-def _check_editing(name: str, generation: Mapping[str, Any], names: Iterable[str]) -> None:
-    keys = [key for key in _EDITING if generation.get(key) is not None]
-    if keys or any(_EDITS.search(each) for each in names):
-        told = f"generation_config.json has {keys[0]}" if keys else "LLaDA2.1 and 2.2 do"
-        raise CheckpointError(f"{name}: models that edit what they have written are not served ({told})")
+def _check_editing(name: str, generation: Mapping[str, Any], defaults: Defaults, names: Sequence[str]) -> None:
+    found = [f"generation_config.json has {key}" for key in _EDITING if generation.get(key) is not None]
+    found += [who for who, pattern in defaults.editing.items() if any(pattern.search(each) for each in names)]
+    if found:
+        raise CheckpointError(f"{name}: models that edit what they have written are not served ({found[0]})")

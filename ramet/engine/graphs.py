@@ -90,7 +90,7 @@ class Graphs:
         stream = self._layouts[capacity].stream(self._data, self._rows)
         self._data.zero_()
         stream.kept_slots.fill_(-1)
-        self._model.hidden(stream, self._store, self._model.kinds())
+        self._model.hidden(stream, self._store, self._model.shape.kinds())
 
     def _warm_head(self) -> None:
         packed = self._host.pack(Units.of([Unit(Tree.of([Segment([0], reads=[Read([0, 1])])]))]))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,42 +21,12 @@ from ramet.engine.reply_writer import SamplingDefaults
 from ramet.engine.runner import Runner
 from ramet.engine.settings import DTYPES, EngineSettings
 from ramet.errors import CheckpointError, InvalidRequest
-from ramet.families import FAMILIES
-from ramet.foreign import MOST_INT32, is_real
 from ramet.layers.decoder import Decoder
-from ramet.layers.shape import Shape
+from ramet.layers.shape import ModelShape
 from ramet.ops import OpChoice, choose
-from ramet.quoting import shown
-from ramet.weights import Checkpoint, Fingerprint, load, open_checkpoint
+from ramet.weights import Checkpoint, load_onto, open_checkpoint
+from ramet.weights.generation_config import draws_of
 
-_UNHELD: dict[str, tuple[object, ...]] = {  # keys of generation_config.json, and the values that ask for nothing
-    "bad_words_ids": (None, []),
-    "begin_suppress_tokens": (None, []),
-    "encoder_repetition_penalty": (None, 1),
-    "epsilon_cutoff": (None, 0),
-    "eta_cutoff": (None, 0),
-    "forced_bos_token_id": (None,),
-    "forced_eos_token_id": (None,),
-    "guidance_scale": (None, 1),
-    "length_penalty": (None, 1),
-    "min_length": (None, 0),
-    "min_new_tokens": (None, 0),
-    "min_p": (None, 0),
-    "no_repeat_ngram_size": (None, 0),
-    "num_beams": (None, 1),
-    "penalty_alpha": (None, 0),
-    "repetition_penalty": (None, 1),
-    "sequence_bias": (None, []),
-    "stop_strings": (None, []),
-    "suppress_tokens": (None, []),
-    "top_h": (None,),
-    "typical_p": (None, 1),
-}
-_DRAWN: dict[str, Callable[[float], bool]] = {  # what it says of draws, and whether that may be
-    "temperature": lambda value: value >= 0,
-    "top_k": lambda value: 0 <= value <= MOST_INT32 and value == int(value),
-    "top_p": lambda value: 0 < value <= 1,
-}
 _OF_CANVASES = ("canvas_length", "max_denoising_steps", "single_pass_reads")
 _OF_MASKS = (
     "block_size", "mode", "chunk_size", "chunk_tiers", "ahead", "unmasking_strategy", "confidence_threshold",
@@ -66,13 +35,13 @@ _OF_MASKS = (
 
 
 def open_known(source: str | Path) -> Checkpoint:
-    """Open a checkpoint of a family that is known here. Raises CheckpointError, which lists them."""
-    return open_checkpoint(source, known=FAMILIES)
+    """As `open_checkpoint`."""
+    return open_checkpoint(source)
 
 
-def shape_of(checkpoint: Checkpoint) -> Shape:
+def shape_of(checkpoint: Checkpoint) -> ModelShape:
     """What its configuration says. Raises CheckpointError."""
-    return FAMILIES[checkpoint.model_type].read(checkpoint.config)
+    return checkpoint.family.read(checkpoint.config)
 
 
 def denoising_of(checkpoint: Checkpoint, settings: EngineSettings) -> CanvasConfig:
@@ -87,13 +56,13 @@ def denoising_of(checkpoint: Checkpoint, settings: EngineSettings) -> CanvasConf
 
 def check_kind(checkpoint: Checkpoint, settings: EngineSettings) -> None:
     """Raise InvalidRequest for a setting of models that write in another way than this one."""
-    usual, family = EngineSettings(), checkpoint.model_type
-    others = {} if FAMILIES[family].blocks else dict.fromkeys(_OF_MASKS, "blocks of masks")
+    usual = EngineSettings()
+    others = {} if checkpoint.family.blocks else dict.fromkeys(_OF_MASKS, "blocks of masks")
     if shape_of(checkpoint).conditioning is None:
         others |= dict.fromkeys(_OF_CANVASES, "canvases")
     for name, what in others.items():
         if getattr(settings, name) != getattr(usual, name) and not (name == "chunk_size" and not settings.gives_chunks):
-            raise InvalidRequest(f"{family} has no {what}", field=name)
+            raise InvalidRequest(f"{checkpoint.model_type} has no {what}", field=name)
 
 
 def with_blocks(settings: EngineSettings, block: int) -> EngineSettings:
@@ -115,7 +84,7 @@ def with_blocks(settings: EngineSettings, block: int) -> EngineSettings:
 
 def masking_of(checkpoint: Checkpoint, settings: EngineSettings) -> BlockConfig | None:
     """The blocks of a model that fills in masks; None of another. Raises CheckpointError, InvalidRequest."""
-    defaults = FAMILIES[checkpoint.model_type].blocks
+    defaults = checkpoint.family.blocks
     if defaults is None:
         return None
     tokenizer = checkpoint.tokenizer()
@@ -126,7 +95,7 @@ def masking_of(checkpoint: Checkpoint, settings: EngineSettings) -> BlockConfig 
 
 
 def check_limits(
-    shape: Shape, denoising: CanvasConfig | None, masking: BlockConfig | None, settings: EngineSettings
+    shape: ModelShape, denoising: CanvasConfig | None, masking: BlockConfig | None, settings: EngineSettings
 ) -> None:
     """Raise InvalidRequest for limits that the model cannot have."""
     length, most = settings.max_model_len, settings.max_round_tokens
@@ -148,27 +117,13 @@ def check_limits(
 
 def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
     """Read a checkpoint's weights. Raises CheckpointError."""
-    family, shape = FAMILIES[checkpoint.model_type], shape_of(checkpoint)
-    device, dtype = torch.device(settings.device), DTYPES[settings.dtype]
+    shape, device, dtype = shape_of(checkpoint), torch.device(settings.device), DTYPES[settings.dtype]
     ops = choose(device, settings.ops, invariant=settings.batch_invariant)
     if settings.batch_invariant:
         _check_invariant(checkpoint.name, shape, dtype, ops)
-    plan = family.plan(shape, checkpoint.names)
     rotaries = [rope_frequencies(checkpoint.config.get_text_config(), kind) for kind in shape.rotaries]
-    with Fingerprint(checkpoint.files) as fingerprint:  # while they are read
-        weights = load(
-            checkpoint,
-            {name: weight.parts for name, weight in plan.items()},
-            shapes={name: weight.shape for name, weight in plan.items()},
-            wide={name for name, weight in plan.items() if weight.wide},
-            dtype=dtype,
-            unused=(*family.unused, *family.idle(shape, checkpoint.names)),
-        )
-        for name, weight in plan.items():
-            made = weights[name] if weight.transform is None else weight.transform(weights[name])
-            weights[name] = made.to(device)
-        found = fingerprint.result()
-    return Decoder(shape, weights, rotaries, ops, found)
+    weights, fingerprint = load_onto(device, checkpoint, shape, dtype)
+    return Decoder(shape, weights, rotaries, ops, fingerprint)
 
 
 def runner_for(model: Decoder, store: Store, settings: EngineSettings) -> Runner:
@@ -190,7 +145,7 @@ def runner_for(model: Decoder, store: Store, settings: EngineSettings) -> Runner
     return Runner(model, store, host, graphs)
 
 
-def _check_invariant(name: str, shape: Shape, dtype: torch.dtype, ops: OpChoice) -> None:
+def _check_invariant(name: str, shape: ModelShape, dtype: torch.dtype, ops: OpChoice) -> None:
     """Raise CheckpointError for layers that go through plain torch, whose bits depend on a round."""
     for layer in shape.layers:
         if odd := ops.varies(layer.op_shape(dtype)):
@@ -199,22 +154,10 @@ def _check_invariant(name: str, shape: Shape, dtype: torch.dtype, ops: OpChoice)
 
 def asked_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
     """The variables of the chat template, as the cards of its family set them."""
-    return FAMILIES[checkpoint.model_type].asked
+    return checkpoint.family.template_variables
 
 
 def sampled_of(checkpoint: Checkpoint, masking: BlockConfig | None) -> SamplingDefaults:
     """How ids are drawn unless a request says it: as generation_config.json says. Where that leaves the temperature
-    open, masks take the likeliest id, as those who publish such models measure them. Warns of what does not hold.
-    Raises CheckpointError."""
-    generation = checkpoint.generation
-    unheld = [f"{key} {shown(generation[key])}" for key, idle in _UNHELD.items() if generation.get(key) not in idle]
-    if unheld:
-        warnings.warn(f"{checkpoint.name}: generation_config.json's {', '.join(unheld)}: not held to", stacklevel=2)
-    told = {name: value for name in _DRAWN if (value := generation.get(name)) is not None}
-    for name, value in told.items():
-        if not is_real(value) or not _DRAWN[name](value):
-            raise CheckpointError(f"{checkpoint.name}: generation_config.json: {name} is {shown(value)}")
-    samples = generation.get("do_sample")
-    if samples is False or (masking is not None and "temperature" not in told and samples is None):
-        return SamplingDefaults(temperature=0.0)
-    return SamplingDefaults(**told)
+    open, masks take the likeliest id, as those who publish such models measure them. Raises CheckpointError."""
+    return SamplingDefaults(**draws_of(checkpoint, likeliest=masking is not None))

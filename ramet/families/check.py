@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 
 from ramet.errors import CheckpointError
-from ramet.layers.shape import AttentionShape, DeltaShape, Shape
+from ramet.layers.attention import AttentionShape
+from ramet.layers.gated_delta import DeltaShape
+from ramet.layers.shape import ModelShape
 from ramet.quoting import shown
 
 
-def check_shape(shape: Shape) -> None:
+def check_shape(shape: ModelShape) -> None:
     """Raise CheckpointError, which names what config.json says of it."""
     _check_real("rms_norm_eps", shape.eps)
     _check_real("final_logit_softcapping", shape.softcap)

@@ -12,39 +12,38 @@ from functools import partial
 from typing import Any
 
 from ramet.errors import CheckpointError
-from ramet.families.family import (
-    THOUGHTLESS,
-    Family,
-    Plan,
-    Weight,
-    gated_products,
-    layer_kinds,
-    layers_plan,
-    outer_plan,
-)
-from ramet.families.gemma4 import FULL, SLIDING, attention_shape, gemma4_layer_plan, require_text
-from ramet.layers.shape import DenseExpertsShape, LayerShape, MLPShape, Shape
+from ramet.families.configuration import layer_kinds, model_shape
+from ramet.families.family import THOUGHTLESS, Family
+from ramet.families.gemma4 import FULL, SLIDING, gemma4_attention, gemma4_layer_plan, require_text
+from ramet.families.plans import gated_products, layers_plan, outer_plan
+from ramet.families.weight import Plan, Weight
+from ramet.layers.dense_experts import DenseExpertsShape
+from ramet.layers.layer import LayerShape
+from ramet.layers.mlp import MLPShape
+from ramet.layers.shape import ModelShape
 
 _DECODER, _ENCODER = "model.decoder.", "model.encoder."
 _EXPERTS = ("num_experts", "top_k_experts", "moe_intermediate_size")  # their number, those chosen, their size
 
 
-def diffusion_gemma_shape(config: Any) -> Shape:
+def diffusion_gemma_shape(config: Any) -> ModelShape:
     """Reads transformers' DiffusionGemmaTextConfig."""
     require_text(config)
     kinds = layer_kinds(config, SLIDING, FULL)
     rotaries, dense = tuple(sorted(set(kinds))), MLPShape(config.intermediate_size, "gelu_tanh")
     mlp = DenseExpertsShape(dense, *(_number(config, key) for key in _EXPERTS))
-    mixers = (attention_shape(config, kind, rotaries, keys_are_values=kind == FULL) for kind in kinds)
-    return Shape(
-        vocab_size=config.vocab_size, hidden_size=config.hidden_size,
-        layers=tuple(LayerShape(mixer, mlp, post_norms=True, scaled=True) for mixer in mixers),
-        eps=config.rms_norm_eps, max_positions=config.max_position_embeddings, rotaries=rotaries,
-        embedding_scale=config.hidden_size**0.5, softcap=config.final_logit_softcapping, conditioning=dense,
-    )  # fmt: skip
+    mixers = (gemma4_attention(config, kind, rotaries, keys_are_values=kind == FULL) for kind in kinds)
+    return model_shape(
+        config,
+        (LayerShape(mixer, mlp, post_norms=True, scaled=True) for mixer in mixers),
+        rotaries=rotaries,
+        embedding_scale=config.hidden_size**0.5,
+        softcap=config.final_logit_softcapping,
+        conditioning=dense,
+    )
 
 
-def diffusion_gemma_plan(shape: Shape, names: Collection[str]) -> Plan:
+def diffusion_gemma_plan(shape: ModelShape, names: Collection[str]) -> Plan:
     """Parameters of the text model."""
     assert shape.conditioning is not None
     hidden, at = shape.hidden_size, f"{_DECODER}self_conditioning"
@@ -60,7 +59,7 @@ def _number(config: Any, key: str) -> int:
     return int(value)
 
 
-def _layer_plan(shape: Shape, layer: LayerShape, at: str) -> Plan:
+def _layer_plan(shape: ModelShape, layer: LayerShape, at: str) -> Plan:
     """Gemma 4's, with the scales of both modes: the encoder's, then the decoder's."""
     encoders = f"{_ENCODER}language_model.{at.removeprefix(_DECODER)}"
     scales = f"{encoders}.layer_scalar", f"{at}.layer_scalar"
@@ -68,8 +67,9 @@ def _layer_plan(shape: Shape, layer: LayerShape, at: str) -> Plan:
 
 
 FAMILY = Family(
-    shape=diffusion_gemma_shape,
-    plan=diffusion_gemma_plan,
+    ("diffusion_gemma",),
+    diffusion_gemma_shape,
+    diffusion_gemma_plan,
     unused=tuple(f"{_ENCODER}{tower}." for tower in ("vision_tower", "embed_vision")),
-    asked=THOUGHTLESS,
+    template_variables=THOUGHTLESS,
 )

@@ -7,9 +7,20 @@ from functools import partial
 from typing import Any
 
 import torch
+from pydantic import PositiveInt
 
+from ramet.config_schema import ConfigSchema
 from ramet.errors import CheckpointError
-from ramet.families.family import Plan, Weight
+from ramet.families.weight import Plan, Weight
+
+
+class ExpertsSchema(ConfigSchema):
+    """The keys of all models whose rows choose experts."""
+
+    num_experts: PositiveInt
+    num_experts_per_tok: PositiveInt
+    moe_intermediate_size: PositiveInt
+    norm_topk_prob: bool
 
 
 def experts_chosen(config: Any) -> tuple[int, int]:

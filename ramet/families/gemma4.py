@@ -11,27 +11,33 @@ from typing import Any
 
 from ramet.config import layer_config
 from ramet.errors import CheckpointError
-from ramet.families.family import (
-    THOUGHTLESS,
-    Family,
-    Plan,
-    Weight,
+from ramet.families.configuration import (
+    attention_shape,
     layer_kinds,
-    layers_plan,
-    mlp_plan,
-    outer_plan,
-    prefix,
-    products,
+    model_shape,
     require,
     require_whole_heads,
     window_of,
 )
-from ramet.layers.shape import AttentionShape, DenseExpertsShape, LayerShape, MLPShape, PerLayerShape, Shape
+from ramet.families.family import THOUGHTLESS, Family
+from ramet.families.plans import OUTPUT_NORMS, QK_NORMS, layers_plan, mlp_plan, norms, outer_plan, prefix, products
+from ramet.families.weight import Plan, Weight
+from ramet.layers.attention import AttentionShape
+from ramet.layers.dense_experts import DenseExpertsShape
+from ramet.layers.layer import LayerShape
+from ramet.layers.mlp import MLPShape
+from ramet.layers.per_layer import PerLayerShape
+from ramet.layers.shape import ModelShape
 
+_EXPERTS_NORMS = {
+    "dense_post_norm": "post_feedforward_layernorm_1",
+    "experts_norm": "pre_feedforward_layernorm_2",
+    "experts_post_norm": "post_feedforward_layernorm_2",
+}
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 
-def gemma4_shape(config: Any) -> Shape:
+def gemma4_shape(config: Any) -> ModelShape:
     """Reads transformers' Gemma4TextConfig or Gemma4UnifiedTextConfig."""
     require_text(config)
     kinds = layer_kinds(config, SLIDING, FULL)
@@ -39,21 +45,26 @@ def gemma4_shape(config: Any) -> Shape:
     owners = _owners(kinds, len(kinds) - config.num_kv_shared_layers)
     layers = [
         LayerShape(
-            attention_shape(
+            gemma4_attention(
                 config, kind, rotaries, keys_are_values=config.attention_k_eq_v and kind == FULL, keys_of=owner
             ),
-            _mlp(config, owner), post_norms=True, scaled=True,
+            _mlp(config, owner),
+            post_norms=True,
+            scaled=True,
         )
         for kind, owner in zip(kinds, owners, strict=True)
-    ]  # fmt: skip
-    return Shape(
-        vocab_size=config.vocab_size, hidden_size=config.hidden_size, layers=tuple(layers), eps=config.rms_norm_eps,
-        max_positions=config.max_position_embeddings, rotaries=rotaries, embedding_scale=config.hidden_size**0.5,
-        softcap=config.final_logit_softcapping or 0.0, per_layer=_per_layer(config),
-    )  # fmt: skip
+    ]
+    return model_shape(
+        config,
+        layers,
+        rotaries=rotaries,
+        embedding_scale=config.hidden_size**0.5,
+        softcap=config.final_logit_softcapping or 0.0,
+        per_layer=_per_layer(config),
+    )
 
 
-def gemma4_plan(shape: Shape, names: Collection[str]) -> Plan:
+def gemma4_plan(shape: ModelShape, names: Collection[str]) -> Plan:
     """Parameters of the text model, which in a multimodal checkpoint stands inside another."""
     plan, at = outer_plan(shape, names, None), prefix(names)
     if shape.per_layer is not None:
@@ -65,7 +76,7 @@ def gemma4_plan(shape: Shape, names: Collection[str]) -> Plan:
     return plan | layers_plan(shape, names, partial(gemma4_layer_plan, shape))
 
 
-def gemma4_idle(shape: Shape, names: Collection[str]) -> tuple[str, ...]:
+def gemma4_idle(shape: ModelShape, names: Collection[str]) -> tuple[str, ...]:
     """Keys and values of layers that read another's: published checkpoints have them, transformers drops them."""
     shared = [i for i, layer in enumerate(shape.layers) if _mixer(layer).keys_of is not None]
     parts = ("k_proj", "v_proj", "k_norm")
@@ -89,16 +100,20 @@ def require_text(config: Any) -> None:
     require(config, "use_bidirectional_attention", None, "vision")  # the latter is about images alone
 
 
-def attention_shape(
+def gemma4_attention(
     config: Any, kind: str, rotaries: tuple[str, ...], *, keys_are_values: bool, keys_of: int | None = None
 ) -> AttentionShape:
     """Attention of a layer of type `kind`."""
-    own = layer_config(config, kind)
-    return AttentionShape(
-        n_heads=config.num_attention_heads, n_kv_heads=own.num_key_value_heads, head_dim=own.head_dim, scale=1.0,
-        window=window_of(config, kind, SLIDING), rotary=rotaries.index(kind), qk_norm=True,
-        unit_values=True, keys_are_values=keys_are_values, keys_of=keys_of,
-    )  # fmt: skip
+    return attention_shape(
+        layer_config(config, kind),
+        scale=1.0,
+        window=window_of(config, kind, SLIDING),
+        rotary=rotaries.index(kind),
+        qk_norm=True,
+        unit_values=True,
+        keys_are_values=keys_are_values,
+        keys_of=keys_of,
+    )
 
 
 def _mlp(config: Any, owner: int | None) -> MLPShape | DenseExpertsShape:
@@ -121,11 +136,9 @@ def _per_layer(config: Any) -> PerLayerShape | None:
     return PerLayerShape(known, size)
 
 
-def gemma4_layer_plan(shape: Shape, layer: LayerShape, at: str) -> Plan:
+def gemma4_layer_plan(shape: ModelShape, layer: LayerShape, at: str) -> Plan:
     """Parameters of a layer, whose names begin with `at`."""
-    norms = {"input_norm": "input_layernorm", "mixer_post_norm": "post_attention_layernorm"}
-    norms |= {"mlp_norm": "pre_feedforward_layernorm", "mlp_post_norm": "post_feedforward_layernorm"}
-    plan = {name: Weight((f"{at}.{theirs}.weight",), (shape.hidden_size,)) for name, theirs in norms.items()}
+    plan = norms(at, OUTPUT_NORMS, shape.hidden_size)
     plan["scale"] = Weight((f"{at}.layer_scalar",), (1,))
     plan |= _attention_plan(shape, _mixer(layer), f"{at}.self_attn") | _mlp_plan(shape, layer, at)
     if shape.per_layer is not None:
@@ -136,9 +149,9 @@ def gemma4_layer_plan(shape: Shape, layer: LayerShape, at: str) -> Plan:
     return plan
 
 
-def _attention_plan(shape: Shape, mixer: AttentionShape, at: str) -> Plan:
+def _attention_plan(shape: ModelShape, mixer: AttentionShape, at: str) -> Plan:
     wide, narrow = mixer.n_heads * mixer.head_dim, mixer.n_kv_heads * mixer.head_dim
-    hidden, norms = shape.hidden_size, ["q_norm"]
+    hidden, own_norms = shape.hidden_size, {"q_norm": "q_norm"}
     sizes: dict[str, tuple[tuple[str, ...], int, int]] = {
         "q_proj": (("q_proj",), wide, hidden),
         "o_proj": (("o_proj",), hidden, wide),
@@ -146,11 +159,11 @@ def _attention_plan(shape: Shape, mixer: AttentionShape, at: str) -> Plan:
     if mixer.keys_of is None:
         parts = ("k_proj",) if mixer.keys_are_values else ("k_proj", "v_proj")
         sizes["kv_proj"] = parts, len(parts) * narrow, hidden
-        norms.append("k_norm")
-    return products(at, sizes) | {name: Weight((f"{at}.{name}.weight",), (mixer.head_dim,)) for name in norms}
+        own_norms = QK_NORMS
+    return products(at, sizes) | norms(at, own_norms, mixer.head_dim)
 
 
-def _mlp_plan(shape: Shape, layer: LayerShape, at: str) -> Plan:
+def _mlp_plan(shape: ModelShape, layer: LayerShape, at: str) -> Plan:
     if isinstance(layer.mlp, DenseExpertsShape):
         dense = dataclasses.replace(layer, mlp=layer.mlp.dense)
         return mlp_plan(shape, dense, at) | _experts_plan(shape.hidden_size, layer.mlp, at)
@@ -159,18 +172,13 @@ def _mlp_plan(shape: Shape, layer: LayerShape, at: str) -> Plan:
 
 def _experts_plan(hidden: int, mlp: DenseExpertsShape, at: str) -> Plan:
     n, size = mlp.n_experts, mlp.size
-    norms = {
-        "dense_post_norm": "post_feedforward_layernorm_1",
-        "experts_norm": "pre_feedforward_layernorm_2",
-        "experts_post_norm": "post_feedforward_layernorm_2",
-    }
     return {
         "router": Weight((f"{at}.router.proj.weight",), (n, hidden)),
         "router_scale": Weight((f"{at}.router.scale",), (hidden,)),
         "expert_scale": Weight((f"{at}.router.per_expert_scale",), (n,)),
         "gate_up_experts": Weight((f"{at}.experts.gate_up_proj",), (n, 2 * size, hidden)),
         "down_experts": Weight((f"{at}.experts.down_proj",), (n, hidden, size)),
-        **{name: Weight((f"{at}.{theirs}.weight",), (hidden,)) for name, theirs in norms.items()},
+        **norms(at, _EXPERTS_NORMS, hidden),
     }
 
 
@@ -181,9 +189,10 @@ def _mixer(layer: LayerShape) -> AttentionShape:
 
 _TOWERS = ("vision_tower", "audio_tower", "embed_vision", "embed_audio", "vision_embedder")
 FAMILY = Family(
-    shape=gemma4_shape,
-    plan=gemma4_plan,
+    ("gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"),
+    gemma4_shape,
+    gemma4_plan,
     unused=tuple(f"model.{tower}." for tower in _TOWERS),
     idle=gemma4_idle,
-    asked=THOUGHTLESS,
+    template_variables=THOUGHTLESS,
 )

@@ -3,35 +3,63 @@ have none; half of each head is turned. inclusionAI's LLaDA2MoeModelLM."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from functools import partial
 from typing import Any
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from ramet.errors import CheckpointError
-from ramet.families.experts import experts_chosen, experts_plan
-from ramet.families.family import (
-    BlockDefaults,
-    Family,
-    Plan,
-    Weight,
-    gated_products,
-    layer_kinds,
-    layers_plan,
-    mlp_plan,
-    outer_plan,
-    require,
-)
-from ramet.layers.shape import AttentionShape, ExpertsShape, GroupsShape, LayerShape, MLPShape, Shape
+from ramet.families.configuration import attention_shape, layer_kinds, model_shape, require
+from ramet.families.experts import ExpertsSchema, experts_chosen, experts_plan
+from ramet.families.family import BlockDefaults, Family
+from ramet.families.plans import LAYER_NORMS, gated_products, layers_plan, mlp_plan, norms, outer_plan
+from ramet.families.weight import Plan, Weight
+from ramet.layers.attention import AttentionShape
+from ramet.layers.experts import ExpertsShape, GroupsShape
+from ramet.layers.layer import LayerShape
+from ramet.layers.mlp import MLPShape
+from ramet.layers.shape import ModelShape
 
+_EMBEDDING = "word_embeddings"
 _ALWAYS = {
     "hidden_act": "silu", "use_sliding_window": False, "use_qk_norm": True, "use_qkv_bias": False, "use_bias": False,
     "norm_head": False, "score_function": "sigmoid", "norm_topk_prob": True, "moe_router_enable_expert_bias": True,
 }  # fmt: skip
 
 
-def _shape(config: Any) -> Shape:
+class LLaDA2Schema(ExpertsSchema):
+    """The rotary embedding turns a part of each head; one of two keys says which."""
+
+    intermediate_size: PositiveInt
+    first_k_dense_replace: NonNegativeInt
+    num_shared_experts: NonNegativeInt
+    n_group: PositiveInt
+    topk_group: PositiveInt
+    routed_scaling_factor: PositiveFloat
+    score_function: str
+    moe_router_enable_expert_bias: bool = True
+    expert_capacity: Any = None
+    use_qk_norm: bool = True
+    use_qkv_bias: bool = False
+    use_bias: bool = False
+    norm_head: bool = False
+    rotary_dim: PositiveInt | None = None
+
+    def values(self) -> dict[str, Any]:
+        values = super().values()
+        rope, part = values["rope_parameters"], self.partial_rotary_factor
+        parts = [rope.get("partial_rotary_factor"), part, self.rotary_dim and self.rotary_dim / self.head_dim]
+        found = {each for each in parts if each is not None}
+        if len(found) != 1 or not 0 < min(found) <= 1:
+            raise ValueError("partial_rotary_factor or rotary_dim must say which part of each head is turned")
+        rope["partial_rotary_factor"] = found.pop()
+        return values
+
+
+def _shape(config: Any) -> ModelShape:
     for key, value in _ALWAYS.items():
         require(config, key, value)
     if config.expert_capacity is not None:
@@ -41,16 +69,9 @@ def _shape(config: Any) -> Shape:
         )
     layer_kinds(config, "full_attention")
     dense, experts = MLPShape(config.intermediate_size), _experts(config)
-    mixer = AttentionShape(
-        n_heads=config.num_attention_heads, n_kv_heads=config.num_key_value_heads, head_dim=config.head_dim,
-        scale=config.head_dim**-0.5, qk_norm=True,
-    )  # fmt: skip
+    mixer = attention_shape(config, qk_norm=True)
     mlps = (dense if i < config.first_k_dense_replace else experts for i in range(config.num_hidden_layers))
-    return Shape(
-        vocab_size=config.vocab_size, hidden_size=config.hidden_size,
-        layers=tuple(LayerShape(mixer, mlp) for mlp in mlps), eps=config.rms_norm_eps,
-        max_positions=config.max_position_embeddings,
-    )  # fmt: skip
+    return model_shape(config, (LayerShape(mixer, mlp) for mlp in mlps))
 
 
 def _experts(config: Any) -> ExpertsShape:
@@ -66,17 +87,16 @@ def _experts(config: Any) -> ExpertsShape:
     return ExpertsShape(n_experts, n_chosen, size, config.num_shared_experts * size, groups=groups)
 
 
-def _plan(shape: Shape, names: Collection[str]) -> Plan:
+def _plan(shape: ModelShape, names: Collection[str]) -> Plan:
     layers = layers_plan(shape, names, partial(_layer, shape, names))
-    return outer_plan(shape, names, None, embedding="word_embeddings") | layers
+    return outer_plan(shape, names, None, embedding=_EMBEDDING) | layers
 
 
-def _layer(shape: Shape, names: Collection[str], layer: LayerShape, at: str) -> Plan:
+def _layer(shape: ModelShape, names: Collection[str], layer: LayerShape, at: str) -> Plan:
     hidden, mixer = shape.hidden_size, layer.mixer
     assert isinstance(mixer, AttentionShape)
     return {
-        "input_norm": Weight((f"{at}.input_layernorm.weight",), (hidden,)),
-        "mlp_norm": Weight((f"{at}.post_attention_layernorm.weight",), (hidden,)),
+        **norms(at, LAYER_NORMS, hidden),
         **_attention_plan(hidden, mixer, f"{at}.attention"),
         **(
             _experts_plan(hidden, layer.mlp, f"{at}.mlp", names)
@@ -94,8 +114,7 @@ def _attention_plan(hidden: int, mixer: AttentionShape, at: str) -> Plan:
         "q_proj": Weight(fused, (n_rows, hidden), partial(_rows, 0, wide)),
         "kv_proj": Weight(fused, (n_rows, hidden), partial(_rows, wide, n_rows)),
         "o_proj": Weight((f"{at}.dense.weight",), (hidden, wide)),
-        "q_norm": Weight((f"{at}.query_layernorm.weight",), (mixer.head_dim,)),
-        "k_norm": Weight((f"{at}.key_layernorm.weight",), (mixer.head_dim,)),
+        **norms(at, {"q_norm": "query_layernorm", "k_norm": "key_layernorm"}, mixer.head_dim),
     }
 
 
@@ -116,7 +135,16 @@ def _rows(first: int, last: int, weight: torch.Tensor) -> torch.Tensor:
 
 
 FAMILY = Family(
-    shape=_shape,
-    plan=_plan,
-    blocks=BlockDefaults(size=32, mask=156895, stops=("<|endoftext|>", "<|role_end|>")),
+    ("llada2_moe",),
+    _shape,
+    _plan,
+    schema=LLaDA2Schema,
+    aliases=("llada2_moe_veomni",),
+    embedding=_EMBEDDING,
+    blocks=BlockDefaults(
+        size=32,
+        mask=156895,
+        stops=("<|endoftext|>", "<|role_end|>"),
+        editing={"LLaDA2.1 and 2.2 do": re.compile(r"llada-?2[.-][1-9]", re.IGNORECASE)},
+    ),
 )

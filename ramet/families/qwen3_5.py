@@ -13,47 +13,48 @@ from typing import Any
 
 import torch
 
-from ramet.families.family import (
-    THOUGHTLESS,
-    Family,
-    Plan,
-    Weight,
+from ramet.families.configuration import attention_shape, layer_kinds, model_shape, require
+from ramet.families.family import THOUGHTLESS, Family
+from ramet.families.plans import (
+    LAYER_NORMS,
+    QK_NORMS,
     add_one,
     attention_plan,
-    layer_kinds,
     layers_plan,
     mlp_plan,
+    norms,
     outer_plan,
     products,
-    require,
 )
-from ramet.layers.shape import AttentionShape, DeltaShape, ExpertsShape, LayerShape, MLPShape, Shape
+from ramet.families.weight import Plan, Weight
+from ramet.layers.attention import AttentionShape
+from ramet.layers.experts import ExpertsShape
+from ramet.layers.gated_delta import DeltaShape
+from ramet.layers.layer import LayerShape
+from ramet.layers.mlp import MLPShape
+from ramet.layers.shape import ModelShape
 
 UNUSED = ("model.visual.", "mtp.")  # the tower for images, and the head for speculation
 
 
-def hybrid_shape(config: Any, mlp: MLPShape | ExpertsShape) -> Shape:
+def hybrid_shape(config: Any, mlp: MLPShape | ExpertsShape) -> ModelShape:
     """The keys that transformers' Qwen3_5TextConfig and Qwen3_5MoeTextConfig share."""
     require(config, "hidden_act", "silu")
     require(config, "attn_output_gate", True)  # published configurations say it; transformers knows no other
     mixers: dict[str, AttentionShape | DeltaShape] = {
         "linear_attention": _delta(config),
-        "full_attention": _attention(config),
+        "full_attention": attention_shape(config, bias=bool(config.attention_bias), qk_norm=True, gated=True),
     }
     layers = tuple(LayerShape(mixers[kind], mlp) for kind in layer_kinds(config, *mixers))
-    return Shape(
-        vocab_size=config.vocab_size, hidden_size=config.hidden_size, layers=layers, eps=config.rms_norm_eps,
-        max_positions=config.max_position_embeddings,
-    )  # fmt: skip
+    return model_shape(config, layers)
 
 
-def hybrid_plan(shape: Shape, names: Collection[str], mlp: Callable[[LayerShape, str], Plan]) -> Plan:
+def hybrid_plan(shape: ModelShape, names: Collection[str], mlp: Callable[[LayerShape, str], Plan]) -> Plan:
     """Parameters of a hybrid; `mlp` names those of a layer's MLP, given the layer and what its names begin with."""
 
     def own(layer: LayerShape, at: str) -> Plan:
         return {
-            "input_norm": Weight((f"{at}.input_layernorm.weight",), (shape.hidden_size,), add_one),
-            "mlp_norm": Weight((f"{at}.post_attention_layernorm.weight",), (shape.hidden_size,), add_one),
+            **norms(at, LAYER_NORMS, shape.hidden_size, add_one),
             **_mixer_plan(shape.hidden_size, layer.mixer, at),
             **mlp(layer, at),
         }
@@ -61,27 +62,22 @@ def hybrid_plan(shape: Shape, names: Collection[str], mlp: Callable[[LayerShape,
     return outer_plan(shape, names, add_one) | layers_plan(shape, names, own)
 
 
-def _dense_shape(config: Any) -> Shape:
+def _dense_shape(config: Any) -> ModelShape:
     return hybrid_shape(config, MLPShape(config.intermediate_size))
 
 
-def _dense_plan(shape: Shape, names: Collection[str]) -> Plan:
+def _dense_plan(shape: ModelShape, names: Collection[str]) -> Plan:
     return hybrid_plan(shape, names, partial(mlp_plan, shape))
-
-
-def _attention(config: Any) -> AttentionShape:
-    return AttentionShape(
-        n_heads=config.num_attention_heads, n_kv_heads=config.num_key_value_heads, head_dim=config.head_dim,
-        scale=config.head_dim**-0.5, bias=bool(config.attention_bias), qk_norm=True, gated=True,
-    )  # fmt: skip
 
 
 def _delta(config: Any) -> DeltaShape:
     return DeltaShape(
-        n_key_heads=config.linear_num_key_heads, n_value_heads=config.linear_num_value_heads,
+        n_key_heads=config.linear_num_key_heads,
+        n_value_heads=config.linear_num_value_heads,
         key_dim=config.linear_key_head_dim,
-        value_dim=config.linear_value_head_dim, conv_width=config.linear_conv_kernel_dim,
-    )  # fmt: skip
+        value_dim=config.linear_value_head_dim,
+        conv_width=config.linear_conv_kernel_dim,
+    )
 
 
 def _mixer_plan(hidden: int, mixer: AttentionShape | DeltaShape, at: str) -> Plan:
@@ -94,9 +90,7 @@ def _attention_plan(hidden: int, mixer: AttentionShape, at: str) -> Plan:
     plan = attention_plan(hidden, mixer, at)
     for name in ("q_proj", "q_proj_bias") if mixer.bias else ("q_proj",):
         plan[name] = Weight(plan[name].parts, plan[name].shape, partial(gates_last, mixer.n_heads))
-    for name in ("q_norm", "k_norm"):
-        plan[name] = Weight((f"{at}.{name}.weight",), (mixer.head_dim,), add_one)
-    return plan
+    return plan | norms(at, QK_NORMS, mixer.head_dim, add_one)
 
 
 def _delta_plan(hidden: int, mixer: DeltaShape, at: str) -> Plan:
@@ -118,4 +112,4 @@ def gates_last(n_heads: int, weight: torch.Tensor) -> torch.Tensor:
     return pairs.transpose(0, 1).reshape(weight.shape)
 
 
-FAMILY = Family(shape=_dense_shape, plan=_dense_plan, unused=UNUSED, asked=THOUGHTLESS)
+FAMILY = Family(("qwen3_5", "qwen3_5_text"), _dense_shape, _dense_plan, unused=UNUSED, template_variables=THOUGHTLESS)

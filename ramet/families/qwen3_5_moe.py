@@ -7,13 +7,18 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
+from ramet.families.configuration import require
 from ramet.families.experts import experts_chosen, experts_plan
-from ramet.families.family import THOUGHTLESS, Family, Plan, products, require
+from ramet.families.family import THOUGHTLESS, Family
+from ramet.families.plans import products
 from ramet.families.qwen3_5 import UNUSED, hybrid_plan, hybrid_shape
-from ramet.layers.shape import ExpertsShape, LayerShape, Shape
+from ramet.families.weight import Plan
+from ramet.layers.experts import ExpertsShape
+from ramet.layers.layer import LayerShape
+from ramet.layers.shape import ModelShape
 
 
-def _shape(config: Any) -> Shape:
+def _shape(config: Any) -> ModelShape:
     require(config, "norm_topk_prob", True)
     require(config, "mlp_only_layers", [], None)
     n_experts, n_chosen = experts_chosen(config)
@@ -21,7 +26,7 @@ def _shape(config: Any) -> Shape:
     return hybrid_shape(config, ExpertsShape(n_experts, n_chosen, size, shared, shared_gated=True))
 
 
-def _plan(shape: Shape, names: Collection[str]) -> Plan:
+def _plan(shape: ModelShape, names: Collection[str]) -> Plan:
     return hybrid_plan(shape, names, partial(_mlp_plan, shape.hidden_size, names))
 
 
@@ -37,4 +42,4 @@ def _mlp_plan(hidden: int, names: Collection[str], layer: LayerShape, at: str) -
     return {**products(at, sizes), **experts_plan(f"{at}.experts", mlp.n_experts, mlp.size, hidden, names)}
 
 
-FAMILY = Family(shape=_shape, plan=_plan, unused=UNUSED, asked=THOUGHTLESS)
+FAMILY = Family(("qwen3_5_moe", "qwen3_5_moe_text"), _shape, _plan, unused=UNUSED, template_variables=THOUGHTLESS)

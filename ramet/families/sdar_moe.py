@@ -6,14 +6,25 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
+from ramet.families.configuration import require
 from ramet.families.dense import dense_plan, dense_shape
-from ramet.families.experts import experts_chosen, experts_plan
-from ramet.families.family import Family, Plan, products, require
+from ramet.families.experts import ExpertsSchema, experts_chosen, experts_plan
+from ramet.families.family import Family
+from ramet.families.plans import products
 from ramet.families.sdar import BLOCKS
-from ramet.layers.shape import ExpertsShape, LayerShape, Shape
+from ramet.families.weight import Plan
+from ramet.layers.experts import ExpertsShape
+from ramet.layers.layer import LayerShape
+from ramet.layers.shape import ModelShape
 
 
-def _shape(config: Any) -> Shape:
+class SDARMoESchema(ExpertsSchema):
+    attention_bias: bool = False
+    decoder_sparse_step: int = 1
+    mlp_only_layers: list[int] | None = None
+
+
+def _shape(config: Any) -> ModelShape:
     require(config, "use_sliding_window", False)
     require(config, "norm_topk_prob", True)
     require(config, "mlp_only_layers", None, [])
@@ -21,7 +32,7 @@ def _shape(config: Any) -> Shape:
     return dense_shape(config, qk_norm=True, mlp=ExpertsShape(*experts_chosen(config), config.moe_intermediate_size))
 
 
-def _plan(shape: Shape, names: Collection[str]) -> Plan:
+def _plan(shape: ModelShape, names: Collection[str]) -> Plan:
     return dense_plan(shape, names, partial(_mlp_plan, shape.hidden_size, names))
 
 
@@ -32,4 +43,4 @@ def _mlp_plan(hidden: int, names: Collection[str], layer: LayerShape, at: str) -
     return router | experts_plan(f"{at}.experts", mlp.n_experts, mlp.size, hidden, names)
 
 
-FAMILY = Family(shape=_shape, plan=_plan, blocks=BLOCKS)
+FAMILY = Family(("sdar_moe",), _shape, _plan, schema=SDARMoESchema, blocks=BLOCKS)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 
-from ramet.layers.shape import Activation
+from ramet.layers.mlp import Activation, MLPShape
+from ramet.layers.parts import LayerParts
 from ramet.ops import Linear, Ops
 
 
@@ -30,6 +32,11 @@ class SelfConditioning:
     activation: Activation
     eps: float
     ops: Ops
+
+    @classmethod
+    def of(cls, shape: MLPShape, parts: LayerParts) -> Self:
+        gate_up_proj, down_proj = parts.linear("gate_up_proj"), parts.linear("down_proj")
+        return cls(parts.norm("norm"), gate_up_proj, down_proj, shape.activation, parts.eps, parts.ops)
 
     def __call__(self, x: torch.Tensor, whole: torch.Tensor, soft: Soft | None) -> torch.Tensor:
         """x [T, C] float32, the embeddings of the stream, and whole [T], which of its rows are of a canvas; returns

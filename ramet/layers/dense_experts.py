@@ -6,10 +6,50 @@ from dataclasses import dataclass
 
 import torch
 
-from ramet.layers.run import Run
-from ramet.layers.shape import Activation
+from ramet.layers.mlp import Activation, MLPShape
+from ramet.layers.parts import LayerParts
+from ramet.layers.run import LayerRun
 from ramet.ops import Experts, Linear, Ops
 from ramet.round import Queries
+
+
+@dataclass(frozen=True, slots=True)
+class DenseExpertsShape:
+    """A gated MLP beside `n_experts` of `size`, of which each row takes `n_chosen` (Gemma 4)."""
+
+    dense: MLPShape
+    n_experts: int
+    n_chosen: int
+    size: int
+
+    @property
+    def has_experts(self) -> bool:
+        return True
+
+    def build(self, parts: LayerParts, scale: torch.Tensor | None) -> DenseExperts:
+        """scale: what leaves the layer is multiplied by it."""
+        router = ScaledRouter(
+            scale=parts.take("router_scale"),
+            proj=parts.linear("router"),
+            expert_scale=parts.take("expert_scale").float(),
+            n_chosen=self.n_chosen,
+            ops=parts.ops,
+        )
+        return DenseExperts(
+            norm=parts.norm("mlp_norm"),
+            gate_up_proj=parts.linear("gate_up_proj"),
+            down_proj=parts.linear("down_proj"),
+            dense_post_norm=parts.norm("dense_post_norm"),
+            router=router,
+            experts_norm=parts.norm("experts_norm"),
+            experts=parts.experts(self.dense.activation),
+            experts_post_norm=parts.norm("experts_post_norm"),
+            post_norm=parts.norm("mlp_post_norm"),
+            scale=scale,
+            activation=self.dense.activation,
+            eps=parts.eps,
+            ops=parts.ops,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +88,7 @@ class DenseExperts:
     eps: float
     ops: Ops
 
-    def __call__(self, x: torch.Tensor, run: Run, queries: Queries) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, run: LayerRun, queries: Queries) -> torch.Tensor:
         """x [N, C] float32, the rows of `queries`; returns x + what both make of it."""
         dense, sparse, seen = self.ops.expert_norms(x, self.norm, self.experts_norm, self.router.scale, self.eps)
         dense = self.down_proj(self.ops.gated(self.gate_up_proj(dense), self.activation))

@@ -6,10 +6,61 @@ from dataclasses import dataclass
 
 import torch
 
-from ramet.layers.run import Run
-from ramet.layers.shape import Activation, GroupsShape
+from ramet.layers.mlp import Activation
+from ramet.layers.parts import LayerParts
+from ramet.layers.run import LayerRun
 from ramet.ops import Experts, Linear, Ops
 from ramet.round import Queries
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsShape:
+    """Experts chosen by sigmoids with a bias, of the `n_kept` best of `n_groups` groups alone, and weighed without it;
+    weights come to `scale` (LLaDA2)."""
+
+    n_groups: int
+    n_kept: int
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertsShape:
+    """`n_experts` of `size`, of which each row takes `n_chosen` by a softmax, or by `groups`, and one of `shared_size`
+    that all rows take (0: there is none), which may be gated (Qwen3.5-MoE)."""
+
+    n_experts: int
+    n_chosen: int
+    size: int
+    shared_size: int = 0
+    shared_gated: bool = False
+    groups: GroupsShape | None = None
+    activation: Activation = "silu"
+
+    @property
+    def has_experts(self) -> bool:
+        return True
+
+    def build(self, parts: LayerParts, scale: torch.Tensor | None) -> ChosenExperts:
+        """scale: None; no model has one behind such a layer."""
+        assert scale is None
+        return ChosenExperts(
+            norm=parts.norm("mlp_norm"),
+            router=self._router(parts),
+            experts=parts.experts(self.activation),
+            shared=self._shared(parts) if self.shared_size else None,
+            eps=parts.eps,
+            ops=parts.ops,
+        )
+
+    def _router(self, parts: LayerParts) -> TopKRouter | GroupsRouter:
+        proj = parts.linear("router")
+        if self.groups is None:
+            return TopKRouter(proj, self.n_chosen, parts.ops)
+        return GroupsRouter(proj, parts.take("expert_bias"), self.n_chosen, self.groups, parts.ops)
+
+    def _shared(self, parts: LayerParts) -> SharedExpert:
+        gate = parts.linear("shared_gate") if self.shared_gated else None
+        return SharedExpert(parts.linear("gate_up_proj"), parts.linear("down_proj"), gate, self.activation, parts.ops)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +121,7 @@ class ChosenExperts:
     eps: float
     ops: Ops
 
-    def __call__(self, x: torch.Tensor, run: Run, queries: Queries) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, run: LayerRun, queries: Queries) -> torch.Tensor:
         """x [N, C] float32, the rows of `queries`; returns x + what the experts make of it."""
         normed = self.ops.rms_norm(x, self.norm, self.eps, run.dtype)
         if self.shared is not None:

@@ -6,15 +6,94 @@ from dataclasses import dataclass
 
 import torch
 
-from ramet.layers.output import Output
-from ramet.layers.run import Run
-from ramet.layers.shape import DeltaShape
-from ramet.ops import Linear, Ops
+from ramet.cache.state import Recurrent
+from ramet.layers.output import OutputProjection
+from ramet.layers.parts import LayerParts
+from ramet.layers.run import LayerRun
+from ramet.ops import Linear, Ops, OpShape
+from ramet.ops.planning import Planner, Planning
 from ramet.round import Queries
 
 
+@dataclass(frozen=True, slots=True)
+class DeltaShape:
+    """A gated delta rule behind a short convolution (Gated DeltaNet, Yang et al. 2025). Its methods are those of
+    `AttentionShape`."""
+
+    n_key_heads: int
+    n_value_heads: int
+    key_dim: int
+    value_dim: int
+    conv_width: int
+
+    @property
+    def n_channels(self) -> int:
+        """Channels of the convolution: queries, keys and values of all heads."""
+        return 2 * self.n_key_heads * self.key_dim + self.n_value_heads * self.value_dim
+
+    @property
+    def keys_of(self) -> None:
+        return None
+
+    @property
+    def keeps(self) -> bool:
+        return True
+
+    @property
+    def recurrent(self) -> bool:
+        return True
+
+    @property
+    def kind(self) -> object:
+        return self
+
+    def op_shape(self, dtype: torch.dtype, *, has_experts: bool) -> OpShape:
+        return OpShape(
+            dtype,
+            n_key_heads=self.n_key_heads,
+            n_value_heads=self.n_value_heads,
+            key_dim=self.key_dim,
+            value_dim=self.value_dim,
+            n_channels=self.n_channels,
+            conv_width=self.conv_width,
+            has_experts=has_experts,
+        )
+
+    def build(self, parts: LayerParts) -> GatedDeltaMixer:
+        return GatedDeltaMixer(
+            layer=parts.layer,
+            shape=self,
+            norm=parts.norm("input_norm"),
+            in_proj=parts.linear("in_proj"),
+            conv=parts.take("conv").float().view(self.n_channels, self.conv_width).t().contiguous().t(),
+            rate=-parts.take("a_log").float().exp(),
+            dt_bias=parts.take("dt_bias").float(),
+            value_norm=parts.norm("value_norm"),
+            output=parts.output("o_proj", "mixer_post_norm"),
+            eps=parts.eps,
+            ops=parts.ops,
+        )
+
+    def allocate(
+        self, n_pages: int, page_size: int, n_states: int, dtype: torch.dtype, device: torch.device
+    ) -> Recurrent:
+        window = (n_states, self.conv_width - 1, self.n_channels)
+        state = (n_states, self.n_value_heads, self.key_dim, self.value_dim)
+        return Recurrent(torch.empty(window, dtype=dtype, device=device), torch.empty(state, device=device))
+
+    def row_bytes(self, dtype: torch.dtype) -> int:
+        return 0
+
+    def state_bytes(self, dtype: torch.dtype) -> int:
+        state = 4 * self.n_value_heads * self.key_dim * self.value_dim
+        return state + (self.conv_width - 1) * self.n_channels * dtype.itemsize
+
+    def planners(self, planning: Planning, *, read: bool) -> dict[object, Planner]:
+        return planning.recurrent(self.conv_width)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class GatedDelta:
+class GatedDeltaMixer:
     """Norm, projections, convolution and gates of recurrent layer number `layer`.
 
     in_proj [2 Hk Dk + 2 Hv Dv + 2 Hv, C]: queries, keys, values, the output's gate z, then b and a of each value head;
@@ -30,11 +109,11 @@ class GatedDelta:
     rate: torch.Tensor
     dt_bias: torch.Tensor
     value_norm: torch.Tensor
-    output: Output
+    output: OutputProjection
     eps: float
     ops: Ops
 
-    def __call__(self, x: torch.Tensor, run: Run, given: Queries, queries: Queries) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, run: LayerRun, given: Queries, queries: Queries) -> torch.Tensor:
         """x [N', C] float32, the rows of `given`, which are all; returns [N, C], the rows of `queries`."""
         shape, stream = self.shape, run.stream
         states = run.store.states(self.layer) if run.store is not None else None

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
-from ramet.layers.run import Run
+from ramet.layers.run import LayerRun
 from ramet.ops import Linear, Ops
 from ramet.round import Queries
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Output:
+class OutputProjection:
     """The last product of half a layer, [C, K], and the norm [C] on it where the family has one. scale: of a layer that
     ends here, what leaves it is multiplied by it (`LayerShape.scaled`); only with a norm."""
 
@@ -22,7 +22,7 @@ class Output:
     eps: float
     ops: Ops
 
-    def __call__(self, x: torch.Tensor, residual: torch.Tensor, run: Run, queries: Queries) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, residual: torch.Tensor, run: LayerRun, queries: Queries) -> torch.Tensor:
         """x [N, K] and residual [N, C] float32, the rows of `queries`; returns [N, C] float32."""
         if self.norm is None:
             assert self.scale is None

@@ -8,10 +8,34 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from ramet.layers.output import Output
-from ramet.layers.run import Run
+from ramet.layers.output import OutputProjection
+from ramet.layers.parts import LayerParts, Weights
+from ramet.layers.run import LayerRun
 from ramet.ops import Linear, Ops
 from ramet.round import Queries, Stream
+
+
+@dataclass(frozen=True, slots=True)
+class PerLayerShape:
+    """Embeddings of `size` for each token and layer, of the first `vocab_size` ids (Gemma 3n, Gemma 4)."""
+
+    vocab_size: int
+    size: int
+
+    def inputs(self, weights: Weights, n_every: int, hidden_size: int, eps: float, ops: Ops) -> PerLayerInputs:
+        """What layers of `hidden_size` are given; the MLPs of the first `n_every` but one work on all rows."""
+        table, proj = weights.pop("per_layer_embedding"), weights.pop("per_layer_model_proj")
+        norm, cut = weights.pop("per_layer_norm").float(), (n_every - 1) * self.size
+
+        def part(columns: slice) -> PerLayerPart:
+            return PerLayerPart(table[:, columns], ops.pack(proj[columns]), norm, hidden_size, eps, ops)
+
+        return PerLayerInputs(part(slice(cut)) if cut else None, part(slice(cut, None)))
+
+    def build(self, parts: LayerParts, scale: torch.Tensor | None) -> PerLayer:
+        """What joins a layer's own embedding; scale: what leaves the layer is multiplied by it."""
+        output = parts.output("per_layer_proj", "per_layer_post_norm", scale)
+        return PerLayer(parts.layer, parts.linear("per_layer_gate"), output, parts.ops)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,10 +84,10 @@ class PerLayer:
 
     layer: int
     gate: Linear
-    output: Output
+    output: OutputProjection
     ops: Ops
 
-    def __call__(self, x: torch.Tensor, run: Run, queries: Queries) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, run: LayerRun, queries: Queries) -> torch.Tensor:
         """x [N, C] float32, the rows of `queries`; returns [N, C]."""
         gated = torch.cat((self.gate(x.to(run.dtype)), run.per_layer[self.layer]), 1)
         return self.output(self.ops.gated(gated, "gelu_tanh"), x, run, queries)

@@ -15,7 +15,7 @@ Rotary = tuple[torch.Tensor, float]  # frequencies [R/2] float32, and the factor
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class LayerRun:
     """A stream, the store of earlier rounds (None: nothing is kept), the dtype that products take (the residual stream
     is float32 whatever it is), and what layers leave to later ones: `keys` has the keys and values [T, Hk, D] of each
     layer that others read; `per_layer` what each layer is given besides the residual stream, [N, P] of the rows on

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import tokenizers
@@ -13,91 +13,64 @@ from ramet.errors import CheckpointError
 from ramet.foreign import Fields
 from ramet.quoting import shown
 from ramet.text.library import library_errors
+from ramet.text.pre_tokenizer import PreTokenizer
 from ramet.text.tokenizer import Tokenizer
 from ramet.text.tokenizer_spm import spm_tokenizer
 
 _CONTROL, _USER_DEFINED = 3, 4  # of gguf.TokenType; both are matched whole, the first is special
 
-_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|" + _REST
-_QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|" + _REST
 
-
-@dataclass(frozen=True)
-class _Pre:
-    """What `tokenizer.ggml.pre` stands for. `split` None is GPT-2's own split into words.
-
-    These are the steps of the models' tokenizer.json: the name is all that GGUF keeps of them.
-    """
-
-    split: str | None = None
-    digits: bool = False  # each digit by itself, before the split
-    whole_words: bool = False  # a word that is an entry is taken whole, whatever the merges say
-    nfc: bool = False
-    adds_bos: bool = False  # where the file has no add_bos_token
-
-
-_LLAMA_BPE = _Pre(split=_LLAMA3, whole_words=True, adds_bos=True)
-_KNOWN = {
-    "gpt-2": _Pre(),
-    "smollm": _Pre(digits=True),
-    "starcoder": _Pre(digits=True),
-    "llama-bpe": _LLAMA_BPE,
-    "llama3": _LLAMA_BPE,
-    "llama-v3": _LLAMA_BPE,
-    "qwen2": _Pre(split=_QWEN2, nfc=True),
-    "deepseek-r1-qwen": _Pre(split=_QWEN2, nfc=True),
-}
-
-
-def gguf_tokenizer(metadata: Mapping[str, Any], where: str) -> Tokenizer:
-    """Build it from the keys below `tokenizer.ggml`. `where` names the file in errors. Raises CheckpointError."""
-    told = Fields(metadata, where)
-    tokens = told.texts("tokenizer.ggml.tokens")
+def gguf_tokenizer(
+    metadata: Mapping[str, Any], where: str, known: Mapping[str, PreTokenizer] = MappingProxyType({})
+) -> Tokenizer:
+    """Build it from the keys below `tokenizer.ggml`. `where` names the file in errors. `known`: what cuts texts into
+    words, by `tokenizer.ggml.pre`. Raises CheckpointError."""
+    fields = Fields(metadata, where)
+    tokens = fields.texts("tokenizer.ggml.tokens")
     if not tokens or len(set(tokens)) != len(tokens):
         raise CheckpointError(f"{where}: tokenizer.ggml.tokens is missing or lists a token twice; convert it again")
     with library_errors(f"{where}: tokenizer.ggml"):
-        return _built(told, tokens)
+        return _built(fields, tokens, known)
 
 
-def _built(told: Fields, tokens: list[str]) -> Tokenizer:
+def _built(fields: Fields, tokens: list[str], known: Mapping[str, PreTokenizer]) -> Tokenizer:
     ids = {
-        name: told.whole(f"tokenizer.ggml.{name}_token_id", most=len(tokens) - 1)
+        name: fields.whole(f"tokenizer.ggml.{name}_token_id", most=len(tokens) - 1)
         for name in ("bos", "eos", "unknown", "padding", "eot", "eom")
     }
-    if told.get("tokenizer.ggml.model") == "llama":
-        full, tokens = spm_tokenizer(told, told.where)
+    if fields.get("tokenizer.ggml.model") == "llama":
+        full, tokens = spm_tokenizer(fields, fields.where)
         adds_bos = True
     else:
-        pre = _pre(told)
-        full, adds_bos = _byte_level(tokens, told.texts("tokenizer.ggml.merges"), pre, told.where), pre.adds_bos
-        types = told.wholes("tokenizer.ggml.token_type")
+        pre = _pre(fields, known)
+        full, adds_bos = _byte_level(tokens, fields.texts("tokenizer.ggml.merges"), pre, fields.where), pre.adds_bos
+        types = fields.wholes("tokenizer.ggml.token_type")
         if types and len(types) != len(tokens):
-            raise told.wrong("tokenizer.ggml.token_type", f"a list of a number for each of {len(tokens)} tokens")
+            raise fields.wrong("tokenizer.ggml.token_type", f"a list of a number for each of {len(tokens)} tokens")
         full.add_tokens(_added(tokens, types))
     names = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
     specials = {names[name]: tokens[i] for name, i in ids.items() if i is not None and name in names}
-    added = told.flag("tokenizer.ggml.add_bos_token")
+    added = fields.flag("tokenizer.ggml.add_bos_token")
     begins = adds_bos if added is None else added
     stop_ids = tuple(dict.fromkeys(i for name in ("eos", "eot", "eom") if (i := ids[name]) is not None))
     return Tokenizer(full, bos=ids["bos"] if begins else None, stop_ids=stop_ids, specials=specials)
 
 
-def _pre(told: Fields) -> _Pre:
-    model, name = told.get("tokenizer.ggml.model"), told.text("tokenizer.ggml.pre")
+def _pre(fields: Fields, known: Mapping[str, PreTokenizer]) -> PreTokenizer:
+    model, name = fields.get("tokenizer.ggml.model"), fields.text("tokenizer.ggml.pre")
     remedy = "use the model's safetensors directory, which holds its tokenizer.json"
     if model != "gpt2":
         raise CheckpointError(
-            f"{told.where}: tokenizer.ggml.model is {shown(model)}; of GGUF files byte-level BPE ('gpt2') and "
+            f"{fields.where}: tokenizer.ggml.model is {shown(model)}; of GGUF files byte-level BPE ('gpt2') and "
             f"SentencePiece's ('llama') are read; {remedy}"
         )
-    if name is None or name not in _KNOWN:
-        known = ", ".join(_KNOWN)
-        raise CheckpointError(f"{told.where}: unknown tokenizer.ggml.pre {shown(name)}; known are {known}; {remedy}")
-    return _KNOWN[name]
+    if name is None or name not in known:
+        names = ", ".join(known)
+        raise CheckpointError(f"{fields.where}: unknown tokenizer.ggml.pre {shown(name)}; known are {names}; {remedy}")
+    return known[name]
 
 
-def _byte_level(tokens: list[str], merges: list[str], pre: _Pre, where: str) -> tokenizers.Tokenizer:
+def _byte_level(tokens: list[str], merges: list[str], pre: PreTokenizer, where: str) -> tokenizers.Tokenizer:
     vocabulary = {token: i for i, token in enumerate(tokens)}
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
     try:

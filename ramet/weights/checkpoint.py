@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from ramet.errors import CheckpointError
+from ramet.families import Family
 from ramet.text.chat import Frame
 from ramet.text.tokenizer import Tokenizer
 from ramet.weights.gguf import GgufCheckpoint
@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 
 
 class Checkpoint(Protocol):
-    """name: the model's, for people. paths: where it was opened, and where that leads. model_type: transformers' word
-    for the architecture. config: transformers' class of that type, with `tie_word_embeddings` as the files need it.
-    generation: what generation_config.json holds. names: the parameters, as transformers names them; `lm_head.weight`
-    is among them only if it is to be used. files: all that is read of it, or may be."""
+    """A model's files, opened.
+
+    name: the model's, for people. paths: where it was opened, and where that leads. files: all that is read of it, or
+    may be. model_type: config.json's word for the architecture; family: what is known of it. config: transformers'
+    class of that type, with `tie_word_embeddings` as the files need it. generation: what generation_config.json holds.
+    names: the parameters, as transformers names them; `lm_head.weight` is among them only if it is to be used.
+    """
 
     name: str
     paths: tuple[str, ...]
     model_type: str
+    family: Family
     config: PretrainedConfig
     generation: Mapping[str, Any]
     names: frozenset[str]
@@ -52,21 +56,14 @@ class Checkpoint(Protocol):
     def template(self) -> str | None:
         """The chat template's text, if there is one."""
 
-    def frame(self, asked: Mapping[str, Any] = MappingProxyType({})) -> Frame:
-        """What the chat template, if there is one, writes around a user's content, its variables as `asked`. Raises
+    def frame(self, variables: Mapping[str, Any] = MappingProxyType({})) -> Frame:
+        """What the chat template, if there is one, writes around a user's content, with these variables. Raises
         CheckpointError."""
 
 
-def open_checkpoint(source: str | Path, *, known: Collection[str] | None = None) -> Checkpoint:
-    """Open "smollm2", a directory, a .gguf file or a hub id (see `locate`); weights are not read yet.
-
-    `known` are the model types that can be served; None leaves that to whoever loads. Raises CheckpointError.
-    """
+def open_checkpoint(source: str | Path) -> Checkpoint:
+    """Open "smollm2", a directory, a .gguf file or a hub id (see `locate`); weights are not read yet. Raises
+    CheckpointError, which lists the families that are known where the model is of none."""
     found = locate(source)
-    if found.path.is_dir():
-        return SafetensorsCheckpoint(found.path, found.name, known=known)
-    checkpoint = GgufCheckpoint(found.path, found.name)
-    if known is not None and checkpoint.model_type not in known:
-        listed = ", ".join(sorted(known))
-        raise CheckpointError(f"{found.path}: unknown architecture {checkpoint.model_type!r}; known are {listed}")
-    return checkpoint
+    opened = SafetensorsCheckpoint if found.path.is_dir() else GgufCheckpoint
+    return opened(found.path, found.name)

@@ -67,7 +67,7 @@ class _File:
 
     @classmethod
     def begun(cls, path: Path, pool: ThreadPoolExecutor) -> Self:
-        with _told(path):
+        with _reading(path):
             path = path.resolve(strict=True)  # a link's target is what is remembered
             check_regular(path)
             stamp = _stamp(path)
@@ -77,7 +77,7 @@ class _File:
 
     def digest(self) -> str:
         if self._known is None:
-            with _told(self._path):
+            with _reading(self._path):
                 whole = hashlib.sha256(b"".join(part.result() for part in self.parts)).hexdigest()
                 if _stamp(self._path) != self._begun:
                     raise CheckpointError(f"{self._path} changed while it was read; start again when it is complete")
@@ -143,7 +143,7 @@ def _remember(path: Path, stamp: dict[str, int], digest: str) -> None:
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:  # the latter for a link that leads to itself

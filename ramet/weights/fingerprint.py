@@ -21,8 +21,8 @@ class Fingerprint:
 
     def result(self) -> str:
         """32 hexadecimal digits, equal for equal files of equal names alone. Waits. Raises CheckpointError."""
-        told = sorted(zip(self._names, self._hashing.results(), strict=True))
-        return hashlib.sha256(repr(told).encode()).hexdigest()[:N_DIGITS]
+        named = sorted(zip(self._names, self._hashing.results(), strict=True))
+        return hashlib.sha256(repr(named).encode()).hexdigest()[:N_DIGITS]
 
     def __enter__(self) -> Self:
         self._hashing.__enter__()

@@ -21,12 +21,12 @@ def check_fits(tokenizer: Tokenizer, n_rows: int, where: str) -> Tokenizer:
 
 
 def fitting_frame(
-    tokenizer: Tokenizer, template: str | None, asked: Mapping[str, Any], n_rows: int, where: str
+    tokenizer: Tokenizer, template: str | None, variables: Mapping[str, Any], n_rows: int, where: str
 ) -> Frame:
     """What the template, if there is one, writes around a user's content. Raises CheckpointError."""
     try:
         with library_errors("chat template"):
-            found = frame(tokenizer, template, asked)
+            found = frame(tokenizer, template, variables)
     except CheckpointError as error:
         raise CheckpointError(f"{where}: {error}") from error
     _check_ids("the chat template", [*found.head, *found.tail, found.end], n_rows, where)

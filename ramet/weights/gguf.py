@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +13,8 @@ from typing import Any
 import torch
 
 from ramet.errors import CheckpointError
+from ramet.families import FAMILIES, architectures, gguf_pre_tokenizers
+from ramet.families.gguf import GgufArchitecture
 from ramet.foreign import Fields
 from ramet.quoting import shown
 from ramet.sizes import Held
@@ -26,44 +27,7 @@ from ramet.weights.fitting import check_fits, fitting_frame
 from ramet.weights.gguf_config import gguf_config
 from ramet.weights.gguf_file import GgufFile
 
-_ROPE_FACTORS = "rope_freqs.weight"  # no parameter: what Llama 3.1's frequencies are divided by
-_GLOBAL = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-
-
-@dataclass(frozen=True)
-class _Architecture:
-    """layer: GGUF's module names within a block and transformers'. interleaved: rows of q and k stand in pairs that
-    rotate together, (0, D/2, 1, D/2 + 1, ...), where transformers has the halves one behind the other. whole_norms:
-    norms hold the whole weight, where transformers has its difference from one."""
-
-    model_type: str
-    layer: Mapping[str, str]
-    interleaved: bool = False
-    whole_norms: bool = False
-
-
-_HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
-_GEMMA_NORMS = {
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
-_ARCHITECTURES = {
-    "gemma3": _Architecture("gemma3_text", _LAYER | _HEAD_NORMS | _GEMMA_NORMS, whole_norms=True),
-    "llama": _Architecture("llama", _LAYER, interleaved=True),
-    "qwen3": _Architecture("qwen3", _LAYER | _HEAD_NORMS),
-}
+_ROPE_FACTORS = "rope_freqs.weight"  # no parameter: what the frequencies are divided by (Llama 3.1)
 
 
 class GgufCheckpoint:
@@ -71,18 +35,19 @@ class GgufCheckpoint:
 
     def __init__(self, path: Path, name: str | None = None) -> None:
         self._file = GgufFile(path)
-        self._told = Fields(self._file.metadata, str(path))
+        self._fields = Fields(self._file.metadata, str(path))
         self.name = name or path.stem
         self.paths: tuple[str, ...] = (str(path.absolute()), str(path.resolve()))
         self.files: tuple[Path, ...] = (path,)
         self.generation: Mapping[str, Any] = {}
-        self._architecture = _architecture(self._file, self._told)
-        self._sources = _sources(self._file, self._architecture)
-        self.names = frozenset(self._sources)
+        self._architecture = _architecture(self._file, self._fields)
         self.model_type = self._architecture.model_type
+        self.family = FAMILIES[self.model_type]
+        self._sources = _sources(self._file, self._architecture, self.family.embedding)
+        self.names = frozenset(self._sources)
         self.config = gguf_config(
             self._file.metadata,
-            self.model_type,
+            self._architecture,
             where=str(path),
             vocab_size=self._file.shapes["token_embd.weight"][0],
             tied="lm_head.weight" not in self.names,
@@ -118,14 +83,14 @@ class GgufCheckpoint:
         return self._tokenizer
 
     def template(self) -> str | None:
-        return self._told.text("tokenizer.chat_template", MOST_TEMPLATE)
+        return self._fields.text("tokenizer.chat_template", MOST_TEMPLATE)
 
-    def frame(self, asked: Mapping[str, Any] = MappingProxyType({})) -> Frame:
-        return fitting_frame(self._tokenizer, self.template(), asked, self.config.vocab_size, str(self._file.path))
+    def frame(self, variables: Mapping[str, Any] = MappingProxyType({})) -> Frame:
+        return fitting_frame(self._tokenizer, self.template(), variables, self.config.vocab_size, str(self._file.path))
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
-        found = gguf_tokenizer(self._file.metadata, str(self._file.path))
+        found = gguf_tokenizer(self._file.metadata, str(self._file.path), gguf_pre_tokenizers())
         return check_fits(found, self.config.vocab_size, str(self._file.path))
 
     def _interleaved_heads(self, name: str) -> int | None:
@@ -143,31 +108,32 @@ class GgufCheckpoint:
         return factors.tolist()
 
 
-def _architecture(file: GgufFile, told: Fields) -> _Architecture:
-    if (kind := told.text("general.type") or "model") != "model":
+def _architecture(file: GgufFile, fields: Fields) -> GgufArchitecture:
+    if (kind := fields.text("general.type") or "model") != "model":
         raise CheckpointError(
             f"{file.path}: general.type is {shown(kind)}: it belongs to a model and is none; name the model's"
         )
-    name = told.text("general.architecture")
-    if name is None or name not in _ARCHITECTURES:
-        known = ", ".join(_ARCHITECTURES)
-        raise CheckpointError(f"{file.path}: unknown general.architecture {shown(name)}; known are {known}")
-    if (parts := told.whole("split.count") or 1) > 1:
+    name, known = fields.text("general.architecture"), architectures()
+    if name is None or name not in known:
+        names = ", ".join(known)
+        raise CheckpointError(f"{file.path}: unknown general.architecture {shown(name)}; known are {names}")
+    if (parts := fields.whole("split.count") or 1) > 1:
         raise CheckpointError(f"{file.path}: one of {parts} parts; join them with `llama-gguf-split --merge`")
     if "token_embd.weight" not in file.shapes:
         raise CheckpointError(f"{file.path}: token_embd.weight is missing; download the file again")
-    return _ARCHITECTURES[name]
+    return known[name]
 
 
-def _sources(file: GgufFile, architecture: _Architecture) -> dict[str, str]:
+def _sources(file: GgufFile, architecture: GgufArchitecture, embedding: str) -> dict[str, str]:
     """transformers' name of every parameter, and GGUF's."""
+    outer = {"token_embd": f"model.{embedding}", "output_norm": "model.norm", "output": "lm_head"}
     sources: dict[str, str] = {}
     for name in file.shapes:
         if name == _ROPE_FACTORS:
             continue
         stem, _, kind = name.rpartition(".")
         block = re.fullmatch(r"blk\.(\d+)\.(.+)", stem)
-        module = architecture.layer.get(block[2]) if block else _GLOBAL.get(stem)
+        module = architecture.layer_tensors.get(block[2]) if block else outer.get(stem)
         if module is None or kind not in ("weight", "bias"):
             raise CheckpointError(f"{file.path}: {name} is no tensor of architecture {architecture.model_type!r}")
         prefix = f"model.layers.{block[1]}." if block else ""

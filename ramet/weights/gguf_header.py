@@ -78,7 +78,7 @@ class Header:
             found[name] = self._tensor()
         alignment = self._alignment(metadata)
         start = -(-self._at // alignment) * alignment
-        entries = {name: self._entry(name, *told, start, alignment) for name, told in found.items()}
+        entries = {name: self._entry(name, *found_at, start, alignment) for name, found_at in found.items()}
         self._check_apart(entries)
         return metadata, entries
 

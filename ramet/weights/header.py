@@ -45,17 +45,17 @@ def _check_entry(name: str, entry: Any, n_data: int, where: str) -> None:
         raise CheckpointError(f"{where}: {shown(name)} is no tensor's name: from 1 to {_MOST_NAME} letters are read")
     if not isinstance(entry, dict):
         raise CheckpointError(f"{where}: {name} is {shown(entry)}, no tensor's entry; download it again")
-    told = Fields(entry, f"{where}: {name}")
-    kind, shape, offsets = told.text("dtype"), told.get("shape"), told.get("data_offsets")
+    fields = Fields(entry, f"{where}: {name}")
+    kind, shape, offsets = fields.text("dtype"), fields.get("shape"), fields.get("data_offsets")
     if kind is None or kind not in _BITS:
-        raise told.wrong("dtype", f"one of {', '.join(_BITS)}")
+        raise fields.wrong("dtype", f"one of {', '.join(_BITS)}")
     if not isinstance(shape, list) or not all(is_whole(size) and size > 0 for size in shape):
-        raise told.wrong("shape", "a list of whole numbers above 0")
+        raise fields.wrong("shape", "a list of whole numbers above 0")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(is_whole, offsets)):
-        raise told.wrong("data_offsets", "two whole numbers")
+        raise fields.wrong("data_offsets", "two whole numbers")
     begin, end = offsets
     if not 0 <= begin <= end <= n_data:
         reason = f"{name}: data_offsets are {shown(offsets)}, and the file has {n_data} bytes of data"
         raise CheckpointError(f"{where} is damaged or cut short ({reason}); download it again")
     if math.prod(shape) * _BITS[kind] != 8 * (end - begin):
-        raise told.wrong("data_offsets", f"{math.prod(shape) * _BITS[kind] // 8} bytes apart for its shape and dtype")
+        raise fields.wrong("data_offsets", f"{math.prod(shape) * _BITS[kind] // 8} bytes apart for its shape and dtype")

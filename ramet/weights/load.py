@@ -2,43 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from ramet.errors import CheckpointError
+from ramet.families.weight import Weight
+from ramet.layers.shape import ModelShape
 from ramet.weights.checkpoint import Checkpoint
+from ramet.weights.fingerprint import Fingerprint
 from ramet.weights.finite import check_finite
 
 _LISTED = 8  # names in an error
 
 
+def load_onto(
+    device: torch.device, checkpoint: Checkpoint, shape: ModelShape, dtype: torch.dtype
+) -> tuple[dict[str, torch.Tensor], str]:
+    """The weights of a checkpoint of that shape, as its family plans them, on a device, and the checkpoint's
+    fingerprint. Raises CheckpointError."""
+    family = checkpoint.family
+    plan = family.plan(shape, checkpoint.names)
+    unused = (*family.unused, *family.idle(shape, checkpoint.names))
+    with Fingerprint(checkpoint.files) as fingerprint:  # while they are read
+        weights = load(checkpoint, plan, dtype=dtype, unused=unused)
+        for name, weight in plan.items():
+            made = weights[name] if weight.transform is None else weight.transform(weights[name])
+            weights[name] = made.to(device)
+        return weights, fingerprint.result()
+
+
 def load(
     checkpoint: Checkpoint,
-    plan: Mapping[str, tuple[str, ...]],
+    plan: Mapping[str, Weight],
     *,
     dtype: torch.dtype,
     unused: tuple[str, ...] = (),
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    wide: Collection[str] = (),
     progress: bool | None = None,
 ) -> dict[str, torch.Tensor]:
-    """Every tensor of `plan` in memory of its own, contiguous, in `dtype`, those of `wide` in float32.
+    """Every weight of `plan` in memory of its own, contiguous, before its transform, in `dtype` where it is not wide.
 
-    plan: our name -> the checkpoint's names, laid one behind the other along dimension 0. unused: how the names begin
-    that may be there and are left alone. shapes: what some of ours must come to. progress: show a bar on stderr; None
-    shows one on a terminal. Strict both ways: raises CheckpointError for a name of the plan that is missing, a name of
-    the checkpoint that nothing uses, shapes that do not fit, and numbers that are not finite.
+    unused: how the names begin that may be there and are left alone. progress: show a bar on stderr; None shows one on
+    a terminal. Strict both ways: raises CheckpointError for a name of the plan that is missing, a name of the
+    checkpoint that nothing uses, shapes that do not fit, and numbers that are not finite.
     """
     _check_names(checkpoint, plan, unused)
-    merged = {ours: _shape(checkpoint, parts, (shapes or {}).get(ours)) for ours, parts in plan.items()}
+    for weight in plan.values():
+        _check_shape(checkpoint, weight)
     tensors: dict[str, torch.Tensor] = {}
     shown = None if progress is None else not progress  # tqdm's None: only on a terminal
-    for ours, parts in tqdm(plan.items(), desc=f"Loading {checkpoint.name}", unit="tensor", disable=shown):
-        tensors[ours] = torch.empty(merged[ours], dtype=torch.float32 if ours in wide else dtype)
+    for ours, weight in tqdm(plan.items(), desc=f"Loading {checkpoint.name}", unit="tensor", disable=shown):
+        tensors[ours] = torch.empty(weight.shape, dtype=torch.float32 if weight.wide else dtype)
         row = 0
-        for name in parts:
+        for name in weight.parts:
             end = row + checkpoint.shape(name)[0]
             checkpoint.read(name, tensors[ours][row:end])
             check_finite(tensors[ours][row:end], name, checkpoint.name)
@@ -46,8 +63,8 @@ def load(
     return tensors
 
 
-def _check_names(checkpoint: Checkpoint, plan: Mapping[str, tuple[str, ...]], unused: tuple[str, ...]) -> None:
-    used = {name for parts in plan.values() for name in parts}
+def _check_names(checkpoint: Checkpoint, plan: Mapping[str, Weight], unused: tuple[str, ...]) -> None:
+    used = {name for weight in plan.values() for name in weight.parts}
     problems = []
     if missing := sorted(used - checkpoint.names):
         problems.append(f"missing are {_listed(missing)}")
@@ -63,14 +80,13 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_LISTED]) + rest
 
 
-def _shape(checkpoint: Checkpoint, parts: tuple[str, ...], expected: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The shape of the parts laid one behind the other, which must be the expected one."""
-    found = [checkpoint.shape(name) for name in parts]
+def _check_shape(checkpoint: Checkpoint, weight: Weight) -> None:
+    """Raise CheckpointError for parts that, laid one behind the other, do not come to the weight's shape."""
+    found = [checkpoint.shape(name) for name in weight.parts]
     merged = (sum(shape[0] for shape in found if shape), *found[0][1:])
     alike = all(shape and shape[1:] == merged[1:] for shape in found)  # a single number has no first dimension
-    if not alike or (expected is not None and merged != tuple(expected)):
-        listed = ", ".join(f"{name} {shape}" for name, shape in zip(parts, found, strict=True))
-        due = f"the configuration needs {tuple(expected)}" if expected else "they do not fit one behind the other"
+    if not alike or merged != weight.shape:
+        listed = ", ".join(f"{name} {shape}" for name, shape in zip(weight.parts, found, strict=True))
+        due = f"the configuration needs {weight.shape}"
         remedy = "the configuration and the weights belong to different models; download both again"
         raise CheckpointError(f"{checkpoint.name}: shapes are {listed}, but {due}: {remedy}")
-    return merged

@@ -78,7 +78,7 @@ def _download(repo: str, file: str | None) -> Path:
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    if constants.HF_HUB_CACHE.startswith("~"):  # it could not be told whose
+    if constants.HF_HUB_CACHE.startswith("~"):  # nobody knows whose
         raise CheckpointError(f"{repo} has no place to be kept: this user has no home directory; set HF_HOME to one")
     try:
         patterns = list(_PATTERNS) if file is None else [file]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +12,7 @@ import torch
 
 from ramet.config import config_of, raw_config
 from ramet.errors import CheckpointError
+from ramet.families import FAMILIES
 from ramet.foreign import Fields, check_numbers, read_json
 from ramet.sizes import Held
 from ramet.text.chat import Frame
@@ -22,31 +23,26 @@ from ramet.weights.shards import COMPUTED, open_tensors
 from ramet.weights.tying import embedding_of, resolve_tying
 
 _READ = ("F64", "F32", "F16", "BF16")  # kinds of stored numbers; others need scales, which the file does not explain
-_OLD = {  # how multimodal checkpoints begin names that transformers now begins otherwise
-    "language_model.lm_head.": "lm_head.",
-    "language_model.model.": "model.language_model.",
-    "vision_tower.": "model.vision_tower.",
-    "multi_modal_projector.": "model.multi_modal_projector.",
-}
 
 
 class SafetensorsCheckpoint:
-    """A `Checkpoint`. `known` are the model types that can be served, None for all that transformers has."""
+    """A `Checkpoint` of one of the families."""
 
-    def __init__(self, directory: Path, name: str | None = None, *, known: Collection[str] | None = None) -> None:
+    def __init__(self, directory: Path, name: str | None = None) -> None:
         self._directory = directory
         self.name = name or directory.resolve().name
         self.paths: tuple[str, ...] = (str(directory.absolute()), str(directory.resolve()))
-        raw = raw_config(directory, known)
+        raw = raw_config(directory, FAMILIES)
+        self.model_type = str(raw["model_type"])
+        self.family = FAMILIES[self.model_type]
         self.generation: Mapping[str, Any] = _generation(directory / "generation_config.json")
         tensors, shards = open_tensors(directory)
         self.files = (*shards, *sorted([*directory.glob("*.json"), *directory.glob("*.jinja")]))
-        self._files = _renamed_all(tensors, directory)
-        embedding_of(self._files, str(directory))  # there is one
+        self._files = _renamed_all(tensors, self.family.old_names, directory)
+        embedding_of(self._files, self.family, str(directory))  # there is one
         held = Held.of(tuple(file.get_slice(stored).get_shape()) for file, stored in self._files.values())
-        self.config = config_of(raw, str(directory / "config.json"), held)
-        self.model_type = str(self.config.model_type)
-        self.names = resolve_tying(frozenset(self._files), self.tensor, self.config, str(directory))
+        self.config = config_of(raw, FAMILIES, str(directory / "config.json"), held)
+        self.names = resolve_tying(frozenset(self._files), self.tensor, self.config, self.family, str(directory))
 
     def shape(self, name: str) -> tuple[int, ...]:
         file, stored = self._files[name]
@@ -74,8 +70,8 @@ class SafetensorsCheckpoint:
     def template(self) -> str | None:
         return read_template(self._directory)
 
-    def frame(self, asked: Mapping[str, Any] = MappingProxyType({})) -> Frame:
-        return fitting_frame(self._tokenizer, self.template(), asked, self._n_rows, str(self._directory))
+    def frame(self, variables: Mapping[str, Any] = MappingProxyType({})) -> Frame:
+        return fitting_frame(self._tokenizer, self.template(), variables, self._n_rows, str(self._directory))
 
     @property
     def _n_rows(self) -> int:
@@ -84,9 +80,9 @@ class SafetensorsCheckpoint:
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         configs = (self.config, self.config.get_text_config())  # a multimodal model's own may have none
-        told = [Fields(vars(config), str(self._directory / "config.json")) for config in configs]
-        told.append(Fields(self.generation, str(self._directory / "generation_config.json")))
-        ids = dict.fromkeys(i for fields in told for i in fields.ids("eos_token_id"))
+        listed = [Fields(vars(config), str(self._directory / "config.json")) for config in configs]
+        listed.append(Fields(self.generation, str(self._directory / "generation_config.json")))
+        ids = dict.fromkeys(i for fields in listed for i in fields.ids("eos_token_id"))
         return check_fits(read_tokenizer(self._directory, ids), self._n_rows, str(self._directory))
 
 
@@ -96,11 +92,13 @@ def _generation(path: Path) -> dict[str, Any]:
     return found
 
 
-def _renamed_all(tensors: Mapping[str, Any], directory: Path) -> dict[str, tuple[Any, str]]:
+def _renamed_all(
+    tensors: Mapping[str, Any], old_names: Mapping[str, str], directory: Path
+) -> dict[str, tuple[Any, str]]:
     """The open file of each parameter and its name in it, by the parameter's name. Raises CheckpointError."""
     found: dict[str, tuple[Any, str]] = {}
     for stored, file in tensors.items():
-        name = _renamed(stored)
+        name = _renamed(stored, old_names)
         if name in found:
             raise CheckpointError(
                 f"{directory}: {stored} and {found[name][1]} are one parameter, {name}; take one away"
@@ -110,6 +108,6 @@ def _renamed_all(tensors: Mapping[str, Any], directory: Path) -> dict[str, tuple
     return found
 
 
-def _renamed(name: str) -> str:
-    old = next((old for old in _OLD if name.startswith(old)), "")
-    return _OLD.get(old, "") + name.removeprefix(old)
+def _renamed(name: str, old_names: Mapping[str, str]) -> str:
+    old = next((old for old in old_names if name.startswith(old)), "")
+    return old_names.get(old, "") + name.removeprefix(old)

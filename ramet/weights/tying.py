@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 import torch
 
 from ramet.errors import CheckpointError
+from ramet.families import Family
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 HEAD = "lm_head.weight"
-_EMBEDDINGS = ("embed_tokens.weight", "word_embeddings.weight")
 
 
-def embedding_of(names: Collection[str], where: str) -> str:
+def embedding_of(names: Collection[str], family: Family, where: str) -> str:
     """The name of the embedding. Raises CheckpointError."""
-    ends = tuple(f".{each}" for each in _EMBEDDINGS)
-    found = next((name for name in names if f".{name}".endswith(ends)), None)
+    due = f"{family.embedding}.weight"
+    found = next((name for name in names if f".{name}".endswith(f".{due}")), None)
     if found is None:
-        raise CheckpointError(f"{where}: no tensor is named ...{_EMBEDDINGS[0]}; this is no causal language model")
+        raise CheckpointError(f"{where}: no tensor is named ...{due}; this is no causal language model")
     return found
 
 
 def resolve_tying(
-    names: frozenset[str], tensor: Callable[[str], torch.Tensor], config: PretrainedConfig, where: str
+    names: frozenset[str], tensor: Callable[[str], torch.Tensor], config: PretrainedConfig, family: Family, where: str
 ) -> frozenset[str]:
     """Set `config.tie_word_embeddings` to what the file needs; returns the names of the parameters to load.
 
@@ -41,7 +41,7 @@ def resolve_tying(
         config.tie_word_embeddings = True
         return names
     if config.tie_word_embeddings:
-        head, embedding = tensor(HEAD), tensor(embedding_of(names, where))
+        head, embedding = tensor(HEAD), tensor(embedding_of(names, family, where))
         if head.dtype == embedding.dtype and torch.equal(head, embedding):
             return names - {HEAD}
         text = f"{HEAD} differs from the embedding, so it is used, though config.json says otherwise"

@@ -15,7 +15,7 @@ from ramet.bench.core.document import nobody
 from ramet.bench.core.random_weights import RandomWeights
 from ramet.bench.error import run as error
 from ramet.engine.settings import EngineSettings
-from ramet.families.family import Weight
+from ramet.families.weight import Weight
 
 
 def _settings(dtype: str) -> EngineSettings:

@@ -32,7 +32,7 @@ from ramet.engine.engine import Engine
 from ramet.engine.settings import EngineSettings
 from ramet.errors import RametError
 from ramet.families import FAMILIES
-from ramet.families.family import Plan, Weight
+from ramet.families.weight import Plan, Weight
 from ramet.ops.linear.reference import pack
 from ramet.tree import WHOLE, Reads, Tree
 

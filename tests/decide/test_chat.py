@@ -14,6 +14,7 @@ from tokenizers import AddedToken
 from transformers import AutoTokenizer
 
 from ramet.errors import CheckpointError, InvalidRequest
+from ramet.families import gguf_pre_tokenizers
 from ramet.families.family import THOUGHTLESS
 from ramet.text.chat import Frame, frame
 from ramet.text.template import ChatTemplate
@@ -164,7 +165,7 @@ def test_bos_exactly_once(frames: dict[str, tuple[Tokenizer, Frame, Any]]) -> No
 
 @pytest.mark.parametrize(("flag", "expected"), [(True, 1), (False, 0), (None, 0)])
 def test_bos_of_gguf_without_a_template(flag: bool | None, expected: int, tmp_path: Path) -> None:
-    tokenizer = gguf_tokenizer(metadata(tmp_path, add_bos_token=flag), "here")
+    tokenizer = gguf_tokenizer(metadata(tmp_path, add_bos_token=flag), "here", gguf_pre_tokenizers())
     found = frame(tokenizer, None)
     assert found.head == (tokenizer.control["<|endoftext|>"],) * expected
     assert found == Frame(found.head, "", "", (), tokenizer.control["<|im_end|>"], trims=False)
@@ -172,7 +173,7 @@ def test_bos_of_gguf_without_a_template(flag: bool | None, expected: int, tmp_pa
 
 def test_bos_of_gguf_with_a_template(tmp_path: Path) -> None:
     for flag in (True, False, None):  # the template alone decides, as in apply_chat_template
-        tokenizer = gguf_tokenizer(metadata(tmp_path, add_bos_token=flag), "here")
+        tokenizer = gguf_tokenizer(metadata(tmp_path, add_bos_token=flag), "here", gguf_pre_tokenizers())
         assert frame(tokenizer, GEMMA).head == tuple(tokenizer.encode_rendered("<|endoftext|><|im_start|>"))
         assert frame(tokenizer, tiny.CHATML).head == (tokenizer.control["<|im_start|>"],)
 

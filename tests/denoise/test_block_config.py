@@ -23,7 +23,7 @@ def masking(
 ) -> BlockConfig:  # fmt: skip
     defaults = FAMILIES[family].blocks
     assert defaults is not None
-    made = make_config(RAW[family] | {"vocab_size": 157184, "eos_token_id": 151643} | config, None, "config.json")
+    made = make_config(RAW[family] | {"vocab_size": 157184, "eos_token_id": 151643} | config, FAMILIES, "config.json")
     return BlockConfig.of(
         name, made, generation or {}, defaults, control=control, stop_ids=stop_ids, size=size, paths=paths
     )

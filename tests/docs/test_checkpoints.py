@@ -33,4 +33,4 @@ def test_variables_of_templates() -> None:
     assert {kind for kinds in TYPES.values() for kind in kinds} == FAMILIES.keys()
     for name, value in told.items():
         asked = THOUGHTLESS if value.startswith("enable_thinking false") else {}
-        assert [FAMILIES[kind].asked for kind in TYPES[name]] == [asked] * len(TYPES[name])
+        assert [FAMILIES[kind].template_variables for kind in TYPES[name]] == [asked] * len(TYPES[name])

@@ -23,8 +23,9 @@ from ramet.engine.job import Job
 from ramet.engine.runner import Runner
 from ramet.engine.scheduler import Scheduler
 from ramet.errors import CheckpointError
-from ramet.families.gemma3 import gemma3_shape
-from ramet.layers.shape import AttentionShape
+from ramet.families import FAMILIES
+from ramet.families.gemma3 import GGUF, gemma3_shape
+from ramet.layers.attention import AttentionShape
 from ramet.tree import FloatArray, IntArray, Read, Segment, Tree
 from ramet.weights.gguf_config import gguf_config
 
@@ -126,7 +127,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {  # as in the hub's config.json files of
 @pytest.mark.parametrize("size", PUBLISHED)
 def test_published_configurations(size: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(PUBLISHED[size]))
-    config = config_of(raw_config(tmp_path), "here").get_text_config()
+    config = config_of(raw_config(tmp_path, FAMILIES), FAMILIES, "here").get_text_config()
     shape, raw = gemma3_shape(config), PUBLISHED[size].get("text_config", PUBLISHED[size])
     mixers = [layer.mixer for layer in shape.layers]
     assert all(isinstance(mixer, AttentionShape) for mixer in mixers)
@@ -139,7 +140,7 @@ def test_published_configurations(size: str, tmp_path: Path) -> None:
         torch.testing.assert_close(found, getattr(reference, f"{kind}_inv_freq"), rtol=1e-6, atol=0)
         assert scale == 1
     assert {shape.rotaries[mixer.rotary] for mixer in mixers if mixer.window} == {"sliding_attention"}  # type: ignore[union-attr]
-    assert config_of(raw_config(tmp_path), "here").tie_word_embeddings
+    assert config_of(raw_config(tmp_path, FAMILIES), FAMILIES, "here").tie_word_embeddings
 
 
 @pytest.mark.parametrize(("key", "value"), [
@@ -149,14 +150,14 @@ def test_published_configurations(size: str, tmp_path: Path) -> None:
 def test_what_its_layers_do_not_do_is_refused(key: str, value: Any) -> None:
     raw = {"model_type": "gemma3_text", "num_hidden_layers": 2, key: value}
     with pytest.raises(CheckpointError, match=key):
-        gemma3_shape(make_config(raw, None, "here"))
+        gemma3_shape(make_config(raw, FAMILIES, "here"))
 
 
 def test_layers_of_another_kind_are_refused() -> None:
     kinds = ["chunked_attention", "full_attention"]
     raw = {"model_type": "gemma3_text", "num_hidden_layers": 2, "layer_types": kinds}
     with pytest.raises(CheckpointError, match=r"layer_types|chunked_attention"):  # some releases refuse it themselves
-        gemma3_shape(make_config(raw, None, "here"))
+        gemma3_shape(make_config(raw, FAMILIES, "here"))
 
 
 def of_gguf(**changes: Any) -> Any:
@@ -170,7 +171,7 @@ def of_gguf(**changes: Any) -> Any:
     keys |= {name.replace("__", "."): value for name, value in changes.items()}
     metadata = {f"gemma3.{key}": value for key, value in keys.items() if value is not None}
     return gguf_config(
-        metadata | {"general.architecture": "gemma3"}, "gemma3_text", where="here", vocab_size=199, tied=True,
+        metadata | {"general.architecture": "gemma3"}, GGUF, where="here", vocab_size=199, tied=True,
         biased=False, rope_factors=None,
     )  # fmt: skip
 

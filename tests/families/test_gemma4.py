@@ -22,7 +22,7 @@ from ramet.errors import CheckpointError
 from ramet.families import FAMILIES
 from ramet.layers.decoder import Decoder
 from ramet.layers.per_layer import PerLayerPart
-from ramet.layers.shape import Shape
+from ramet.layers.shape import ModelShape
 from ramet.ops import Linear, Ops, OpShape, choose
 from ramet.round import pack
 from ramet.tree import Read, Segment, Tree
@@ -58,7 +58,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def meta(model_type: str, auto: Any, **config: Any) -> tuple[Shape, dict[str, tuple[int, ...]]]:
+def meta(model_type: str, auto: Any, **config: Any) -> tuple[ModelShape, dict[str, tuple[int, ...]]]:
     """Our shape of a configuration, and the shapes of the parameters that transformers' model of it has."""
     made = AutoConfig.for_model(model_type, **config)
     with torch.device("meta"):
@@ -66,7 +66,7 @@ def meta(model_type: str, auto: Any, **config: Any) -> tuple[Shape, dict[str, tu
     return FAMILIES[model_type].shape(made.get_text_config()), {name: tuple(t.shape) for name, t in state.items()}
 
 
-def unclaimed(model_type: str, shape: Shape, state: dict[str, tuple[int, ...]]) -> set[str]:
+def unclaimed(model_type: str, shape: ModelShape, state: dict[str, tuple[int, ...]]) -> set[str]:
     """Checks the shape of every weight; returns the parameters that no weight is made of."""
     left = set(state)
     for name, weight in FAMILIES[model_type].plan(shape, state.keys()).items():

@@ -8,8 +8,8 @@ from fixtures import tiny
 
 from ramet.engine.load import load_model, open_known
 from ramet.engine.settings import EngineSettings
-from ramet.layers.decoder import Layer
-from ramet.layers.run import Run
+from ramet.layers.layer import Layer
+from ramet.layers.run import LayerRun
 from ramet.round import Queries, pack
 from ramet.tree import Read, Segment, Tree
 from ramet.units import Unit, Units
@@ -24,7 +24,7 @@ def test_every_layer_takes_and_leaves_float32(make: object, monkeypatch: pytest.
     seen: list[torch.dtype] = []
     call = Layer.__call__
 
-    def watched(self: Layer, x: torch.Tensor, run: Run, given: Queries, queries: Queries) -> torch.Tensor:
+    def watched(self: Layer, x: torch.Tensor, run: LayerRun, given: Queries, queries: Queries) -> torch.Tensor:
         out = call(self, x, run, given, queries)
         seen.extend((x.dtype, out.dtype))
         return out

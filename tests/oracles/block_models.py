@@ -19,6 +19,7 @@ from tokenizers import AddedToken, Tokenizer
 from torch.nn.functional import silu
 
 from ramet.config import make_config
+from ramet.families import FAMILIES
 
 Weights = dict[str, torch.Tensor]
 
@@ -66,7 +67,7 @@ class BlockModel:
 
     @property
     def config(self) -> Any:
-        return make_config(self.raw, None, "config.json")
+        return make_config(self.raw, FAMILIES, "config.json")
 
     def state_dict(self) -> Weights:
         return self.weights

@@ -23,7 +23,7 @@ from ramet.cache.store import Store
 from ramet.config import rope_frequencies
 from ramet.families import FAMILIES
 from ramet.layers.decoder import Decoder
-from ramet.layers.shape import Shape
+from ramet.layers.shape import ModelShape
 from ramet.layers.storage import allocate
 from ramet.ops import Ops, OpShape, choose
 
@@ -124,7 +124,7 @@ def poisoned_store(name: str, n_pages: int, page_size: int, n_states: int = 0, d
     return poisoned(decoder(name).shape, n_pages, page_size, n_states, device)
 
 
-def poisoned(shape: Shape, n_pages: int, page_size: int, n_states: int = 0, device: torch.device = CPU) -> Store:
+def poisoned(shape: ModelShape, n_pages: int, page_size: int, n_states: int = 0, device: torch.device = CPU) -> Store:
     """The same for any shape."""
     store = allocate(shape, n_pages, page_size, n_states, torch.float32, device)
     for layer in store.layers:

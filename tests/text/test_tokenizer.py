@@ -20,6 +20,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from ramet.decide.joins import before_breaks
 from ramet.errors import CheckpointError, InvalidRequest
+from ramet.families import gguf_pre_tokenizers
 from ramet.text.conversation import Conversation
 from ramet.text.tokenizer import WORD, Tokenizer
 from ramet.text.tokenizer_gguf import gguf_tokenizer
@@ -394,7 +395,7 @@ def test_a_directory_without_tokenizer_json(tmp_path: Path) -> None:
 
 
 def test_gguf_equals_the_file(small: Tokenizer, tmp_path: Path) -> None:
-    tokenizer = gguf_tokenizer(metadata(tmp_path), "here")
+    tokenizer = gguf_tokenizer(metadata(tmp_path), "here", gguf_pre_tokenizers())
     assert tokenizer.control == small.control
     assert tokenizer.stop_ids == small.stop_ids
     for text in (*AWKWARD, *tiny.CONTROL):
@@ -414,13 +415,13 @@ def test_gguf_equals_the_file(small: Tokenizer, tmp_path: Path) -> None:
     ],
 )
 def test_bos_as_gguf_says(pre: str, flag: bool | None, expected: bool, tmp_path: Path) -> None:
-    tokenizer = gguf_tokenizer(metadata(tmp_path, pre, add_bos_token=flag), "here")
+    tokenizer = gguf_tokenizer(metadata(tmp_path, pre, add_bos_token=flag), "here", gguf_pre_tokenizers())
     assert tokenizer.bos == (tokenizer.control["<|endoftext|>"] if expected else None)
 
 
 @pytest.mark.parametrize("pre", ["gpt-2", "llama-bpe", "qwen2"])
 def test_gguf_splits_as_transformers(pre: str, tmp_path: Path) -> None:
-    tokenizer = gguf_tokenizer(metadata(tmp_path, pre), "here")
+    tokenizer = gguf_tokenizer(metadata(tmp_path, pre), "here", gguf_pre_tokenizers())
     writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
     tiny.write_config(writer, tiny.model(tiny.llama()).config)
     tiny.write_tokenizer(writer, pre)
@@ -435,7 +436,8 @@ def test_gguf_splits_as_transformers(pre: str, tmp_path: Path) -> None:
 
 def test_smollm_and_llama_bpe_differ_from_gpt2(tmp_path: Path) -> None:
     """Digits stand apart before words are split; a whole word needs no merges."""
-    found = {pre: gguf_tokenizer(metadata(tmp_path, pre), "here") for pre in ("gpt-2", "smollm", "llama-bpe")}
+    names, known = ("gpt-2", "smollm", "llama-bpe"), gguf_pre_tokenizers()
+    found = {pre: gguf_tokenizer(metadata(tmp_path, pre), "here", known) for pre in names}
     one, space, two = found["gpt-2"].encode("1"), found["gpt-2"].encode(" "), found["gpt-2"].encode("  ")
     assert found["smollm"].encode("a  1") == [*found["gpt-2"].encode("a"), *two, *one]
     assert found["gpt-2"].encode("a  1") == [*found["gpt-2"].encode("a"), *space, *found["gpt-2"].encode(" 1")]
@@ -456,7 +458,7 @@ def test_smollm_and_llama_bpe_differ_from_gpt2(tmp_path: Path) -> None:
 )
 def test_vocabularies_that_are_refused(key: str, value: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=f"^here: .*{message}"):
-        gguf_tokenizer(metadata(tmp_path, **{key: value}), "here")
+        gguf_tokenizer(metadata(tmp_path, **{key: value}), "here", gguf_pre_tokenizers())
 
 
 @pytest.mark.slow

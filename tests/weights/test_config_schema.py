@@ -11,11 +11,15 @@ from oracles.block_models import RAW, BlockModel
 from transformers import CONFIG_MAPPING
 
 from ramet.config import config_of, make_config, raw_config, rope_frequencies
-from ramet.config_schema import COUNTING, KEYS
+from ramet.config_schema import COUNTING
 from ramet.errors import CheckpointError
 from ramet.families import FAMILIES
-from ramet.layers.shape import AttentionShape, ExpertsShape, GroupsShape, MLPShape, Shape
+from ramet.layers.attention import AttentionShape
+from ramet.layers.experts import ExpertsShape, GroupsShape
+from ramet.layers.mlp import MLPShape
+from ramet.layers.shape import ModelShape
 
+SCHEMAS = {name: family.schema for name, family in FAMILIES.items() if family.schema is not None}
 # The keys of JetLM/SDAR-4B-Chat, of SDAR-30B-A3B and of inclusionAI/LLaDA2.0-mini.
 PUBLISHED: dict[str, dict[str, Any]] = {
     "sdar": {
@@ -35,7 +39,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def shape(name: str, **changed: Any) -> Shape:
+def shape(name: str, **changed: Any) -> ModelShape:
     """Of the tiny configuration, changed; None takes a key out."""
     raw = {key: value for key, value in (RAW[name] | {"vocab_size": 99} | changed).items() if value is not None}
     return FAMILIES[name].shape(make_config(raw, FAMILIES, "config.json"))
@@ -43,8 +47,8 @@ def shape(name: str, **changed: Any) -> Shape:
 
 def test_transformers_still_does_not_know_them() -> None:
     """Where it does, its own class is to be read."""
-    assert not set(KEYS) & set(CONFIG_MAPPING)
-    assert set(KEYS) == set(RAW)
+    assert not set(SCHEMAS) & set(CONFIG_MAPPING)
+    assert set(SCHEMAS) == set(RAW)
 
 
 @pytest.mark.parametrize("name", sorted(PUBLISHED))
@@ -117,28 +121,30 @@ def test_what_is_refused(name: str, changed: dict[str, Any], message: str) -> No
 @pytest.mark.parametrize("name", sorted(RAW))
 def test_keys_at_their_neutral_values_pass(name: str) -> None:
     """Published files have many: a window that is off, soft caps that are none, a scale of one."""
-    idle = {key: values[-1] for key, values in COUNTING.items() if key not in KEYS[name].model_fields}
+    idle = {key: values[-1] for key, values in COUNTING.items() if key not in SCHEMAS[name].model_fields}
     idle |= {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28, "is_causal": False}
     assert shape(name, **idle) == shape(name)
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(CheckpointError, match=r"config\.json: vocab_size: .*; hidden_size: .*; hidden_act: "):
-        make_config({"model_type": "sdar"} | RAW["sdar"] | {"hidden_size": -1, "hidden_act": 3}, None, "config.json")
+        make_config(
+            {"model_type": "sdar"} | RAW["sdar"] | {"hidden_size": -1, "hidden_act": 3}, FAMILIES, "config.json"
+        )
 
 
 @pytest.mark.parametrize("name", sorted(RAW))
 def test_a_file(name: str, tmp_path: Path) -> None:
     """Keys of training frameworks are ignored, and where newer releases put the rotary embedding is read."""
     BlockModel.random(name, 99).save(tmp_path, use_deepep=True, skip_checkpoint={"a": 1})
-    config = config_of(raw_config(tmp_path, FAMILIES), "here")
+    config = config_of(raw_config(tmp_path, FAMILIES), FAMILIES, "here")
     assert config.model_type == name
     assert config.get_text_config() is config
     assert config.tie_word_embeddings is False
     assert not hasattr(config, "use_deepep")
     rope = {"rope_type": "default", "rope_theta": RAW[name]["rope_theta"]}
     moved = {**RAW[name], "vocab_size": 99, "rope_theta": None, "rope_scaling": None, "rope_parameters": rope}
-    again = make_config(moved, None, "config.json")
+    again = make_config(moved, FAMILIES, "config.json")
     torch.testing.assert_close(rope_frequencies(again), rope_frequencies(config), rtol=0, atol=0)
 
 
@@ -149,7 +155,7 @@ def test_a_file(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("scaling", [None, {"type": "linear", "factor": 2.0}])
 def test_the_part_of_a_head_that_is_turned(told: dict[str, Any], size: int, scaling: dict[str, Any] | None) -> None:
     raw = RAW["llada2_moe"] | {"vocab_size": 99, "rope_scaling": scaling} | told
-    found, scale = rope_frequencies(make_config(raw, None, "config.json"))
+    found, scale = rope_frequencies(make_config(raw, FAMILIES, "config.json"))
     wanted = 6e5 ** -(torch.arange(0, size, 2) / size) / (2 if scaling else 1)
     torch.testing.assert_close(found, wanted, rtol=1e-6, atol=0)
     assert scale == 1
@@ -158,8 +164,8 @@ def test_the_part_of_a_head_that_is_turned(told: dict[str, Any], size: int, scal
 def test_yarn_turns_a_part_too() -> None:
     scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
     raw = RAW["llada2_moe"] | {"vocab_size": 99, "rope_scaling": scaling}
-    found, scale = rope_frequencies(make_config(raw, None, "config.json"))
-    plain, _ = rope_frequencies(make_config(raw | {"rope_scaling": None}, None, "config.json"))
+    found, scale = rope_frequencies(make_config(raw, FAMILIES, "config.json"))
+    plain, _ = rope_frequencies(make_config(raw | {"rope_scaling": None}, FAMILIES, "config.json"))
     assert len(found) == len(plain) == 4
     assert bool((found <= plain).all())
     assert float(found[-1]) == pytest.approx(float(plain[-1]) / 4)
@@ -168,4 +174,4 @@ def test_yarn_turns_a_part_too() -> None:
 
 @pytest.mark.parametrize("name", ["block_size", "block_length"])
 def test_both_names_of_a_block(name: str) -> None:
-    assert make_config(RAW["sdar"] | {"vocab_size": 99, name: 8}, None, "config.json").block_size == 8
+    assert make_config(RAW["sdar"] | {"vocab_size": 99, name: 8}, FAMILIES, "config.json").block_size == 8

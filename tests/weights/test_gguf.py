@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from ramet.config import rope_frequencies
 from ramet.errors import CheckpointError
+from ramet.families.weight import Weight
 from ramet.weights.checkpoint import open_checkpoint
 from ramet.weights.gguf import GgufCheckpoint
 from ramet.weights.gguf_file import GgufFile
@@ -168,7 +169,8 @@ def test_logits_through_transformers_own_model(model_type: str, kind: str) -> No
     reference, ids = tiny.model(directory), torch.arange(20)[None] * 37
     checkpoint = open_checkpoint(tiny.gguf_of(directory, kind))
     model = type(reference)(checkpoint.config).eval()
-    model.load_state_dict(load(checkpoint, {n: (n,) for n in checkpoint.names}, dtype=torch.float32))
+    plan = {name: Weight((name,), checkpoint.shape(name)) for name in checkpoint.names}
+    model.load_state_dict(load(checkpoint, plan, dtype=torch.float32))
     with torch.no_grad():
         found, expected = model(ids).logits.log_softmax(-1), reference(ids).logits.log_softmax(-1)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 if kind == "F32" else 0.5)

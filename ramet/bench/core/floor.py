@@ -18,7 +18,9 @@ from torch.nn import functional
 
 from ramet.bench.core.products import LinearProduct, Product
 from ramet.bench.core.shapes import DecisionShape
-from ramet.layers.shape import AttentionShape, DeltaShape, Shape
+from ramet.layers.attention import AttentionShape
+from ramet.layers.gated_delta import DeltaShape
+from ramet.layers.shape import ModelShape
 from ramet.ops.experts.reference import touched
 
 Call = Callable[[torch.Tensor], object]
@@ -89,7 +91,7 @@ def _plain(product: Product, device: torch.device) -> Call:
     return experts
 
 
-def attention_flop(shape: Shape, work: DecisionShape) -> int:
+def attention_flop(shape: ModelShape, work: DecisionShape) -> int:
     """Scores and weighted values of the keys that each row sees, over the layers of attention; behind the last layer
     that leaves something to later rows, of the rows that are read alone."""
     found = 0
@@ -102,7 +104,7 @@ def attention_flop(shape: Shape, work: DecisionShape) -> int:
     return found
 
 
-def delta_flop(shape: Shape, work: DecisionShape) -> int:
+def delta_flop(shape: ModelShape, work: DecisionShape) -> int:
     """The gated delta rule's own three products of each row and value head with a state [Dk, Dv]: what it says of the
     key, the key's correction added to it, and what it says of the query. Decays and gates are not counted, nor what a
     kernel that works in chunks spends inside them."""

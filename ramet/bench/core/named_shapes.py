@@ -22,7 +22,7 @@ CANVAS_SHAPES = _SHAPES["canvases"]
 
 
 def config_of(name: str) -> PretrainedConfig:
-    return make_config({**BLOCK_SHAPES, **CANVAS_SHAPES}[name], None, name)
+    return make_config({**BLOCK_SHAPES, **CANVAS_SHAPES}[name], FAMILIES, name)
 
 
 def names_of(name: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import torch
 
 from ramet.engine.host import host_for
 from ramet.layers.decoder import Decoder
-from ramet.layers.shape import MLPShape
+from ramet.layers.mlp import MLPShape
 from ramet.ops import Experts, Linear, Ops
 from ramet.round import Round, Stream, pack
 from ramet.tree import Tree

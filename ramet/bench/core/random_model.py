@@ -23,7 +23,10 @@ from ramet.engine.engine import Engine
 from ramet.engine.settings import DTYPES, EngineSettings
 from ramet.families import FAMILIES
 from ramet.layers.decoder import Decoder
-from ramet.layers.shape import DenseExpertsShape, ExpertsShape, MLPShape, Shape
+from ramet.layers.dense_experts import DenseExpertsShape
+from ramet.layers.experts import ExpertsShape
+from ramet.layers.mlp import MLPShape
+from ramet.layers.shape import ModelShape
 from ramet.layers.storage import row_bytes
 from ramet.ops import Ops, OpsFor, OpShape, choose
 
@@ -123,7 +126,7 @@ class EvenRoute:
         return self.route(scrambled(logits), *rest)
 
 
-def evenly(choice: OpsFor, shape: Shape) -> OpsFor:
+def evenly(choice: OpsFor, shape: ModelShape) -> OpsFor:
     """A choice of ops by which experts are chosen evenly, where a shape has such."""
     if all(isinstance(own.mlp, MLPShape) for own in shape.layers):
         return choice

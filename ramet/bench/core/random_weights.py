@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ramet.families.family import Plan
+from ramet.families.weight import Plan
 
 _SPREAD = 0.02  # the standard deviation of a weight
 _DRAWN = 16_777_213  # random numbers, which fill the block again and again; a prime: rows of an embedding do not repeat
