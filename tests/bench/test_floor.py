@@ -9,8 +9,8 @@ import pytest
 import torch
 from oracles import decoders
 
-from ramet.bench.core.floor import Floor, attention_flop, delta_flop, products
-from ramet.bench.core.products import ExpertsProduct, LinearProduct
+from ramet.bench.core.floor import Floor, attention_flop, delta_flop
+from ramet.bench.core.products import ExpertsProduct, LinearProduct, products
 from ramet.bench.core.shapes import Prompt
 from ramet.layers.attention import AttentionShape
 from ramet.layers.gated_delta import DeltaShape
