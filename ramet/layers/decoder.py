@@ -129,7 +129,7 @@ class Decoder:
             x = self.layers[i](x, run, given, queries)
             given = queries
             if not len(x):
-                return x
+                return x.to(self.dtype)
         return self.ops.rms_norm(x, self.final_norm, self.shape.eps, self.dtype)
 
     def _embed(self, stream: Stream, soft: Soft | None) -> torch.Tensor:

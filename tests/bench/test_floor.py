@@ -11,7 +11,7 @@ from oracles import decoders
 
 from ramet.bench.core.floor import Floor, attention_flop, delta_flop
 from ramet.bench.core.products import ExpertsProduct, LinearProduct, products
-from ramet.bench.core.shapes import Prompt
+from ramet.bench.core.shapes import DecisionShape, Prompt
 from ramet.layers.attention import AttentionShape
 from ramet.layers.gated_delta import DeltaShape
 from ramet.layers.layer import LayerShape
@@ -21,10 +21,10 @@ from ramet.round import pack
 from ramet.tree import Tree
 from ramet.units import Unit, Units
 
-WORK = ModelShape(20, 3, 5)
+WORK = DecisionShape(20, 3, 5)
 
 
-def _tree(work: ModelShape = WORK) -> Tree:
+def _tree(work: DecisionShape = WORK) -> Tree:
     return Prompt.draw(work, random.Random(0), decoders.VOCAB_SIZE).tree([1, 2])
 
 
@@ -124,7 +124,7 @@ def _shape(*mixers: AttentionShape | DeltaShape) -> ModelShape:
 
 def test_attention_is_counted_row_by_row() -> None:
     full, slid = (AttentionShape(n_heads=2, n_kv_heads=1, head_dim=3, scale=1.0, window=w) for w in (0, 4))
-    work = ModelShape(5, 2, 3)
+    work = DecisionShape(5, 2, 3)
     seen = [1, 2, 3, 4, 5, *[6, 7, 8] * 2]
     whole, last = sum(seen), 8 * 2
     a_key = 4 * 2 * 3
@@ -136,7 +136,7 @@ def test_attention_is_counted_row_by_row() -> None:
 def test_the_delta_rule_is_counted_apart() -> None:
     delta = DeltaShape(n_key_heads=1, n_value_heads=2, key_dim=3, value_dim=5, conv_width=4)
     full = AttentionShape(n_heads=2, n_kv_heads=1, head_dim=3, scale=1.0)
-    work = ModelShape(5, 2, 3)
+    work = DecisionShape(5, 2, 3)
     assert delta_flop(_shape(delta, full), work) == 6 * 2 * 3 * 5 * 11
     assert delta_flop(_shape(full, delta), work) == 2 * 2 * 3 * 5 * (2 * 11 + 2)  # its answers to two rows alone
     assert attention_flop(_shape(delta), work) == delta_flop(_shape(full), work) == 0

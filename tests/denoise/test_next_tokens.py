@@ -13,7 +13,7 @@ from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.tree import IntArray
 
 
-def one(n_prompt: int, n_tokens: int, *, ends: tuple[int, ...] = (), temperature: float = 0.0) -> Beginning:
+def one(n_prompt: int, n_tokens: int, *, stop_ids: tuple[int, ...] = (), temperature: float = 0.0) -> Beginning:
     return Beginning(
         start=n_prompt - 1,
         tokens=np.array([n_prompt], np.int32),
@@ -21,7 +21,7 @@ def one(n_prompt: int, n_tokens: int, *, ends: tuple[int, ...] = (), temperature
         n_prompt=n_prompt,
         told=n_prompt,
         end=n_prompt + n_tokens,
-        stop_ids=frozenset(ends),
+        stop_ids=frozenset(stop_ids),
         unmasking=UnmaskPolicy(block=2),
         draws=Draws(temperature, 5, 0.5, Noise(n_prompt)),
     )
@@ -45,7 +45,7 @@ def took(live: NextTokens, chunks: Chunks, *tokens: int) -> Taken:
 
 def test_what_is_drawn_is_told_and_run_next() -> None:
     live = NextTokens()
-    first, second = live.add(one(5, 3, ends=(2,))), live.add(one(9, 9, ends=(3, 4)))
+    first, second = live.add(one(5, 3, stop_ids=(2,))), live.add(one(9, 9, stop_ids=(3, 4)))
     chunks = asked(live, second, first)
     assert (chunks.tokens.tolist(), chunks.positions.tolist()) == ([9, 5], [8, 4])
     for each in (chunks.n_rows, chunks.n_kept, chunks.n_segments, chunks.n_reads, chunks.lengths):
@@ -60,7 +60,7 @@ def test_what_is_drawn_is_told_and_run_next() -> None:
 
 def test_an_ending_id_as_the_last_token_is_a_stop() -> None:
     live = NextTokens()
-    place = live.add(one(5, 1, ends=(2,)))
+    place = live.add(one(5, 1, stop_ids=(2,)))
     assert took(live, asked(live, place), 2).finish.tolist() == [STOP]
 
 

@@ -57,7 +57,7 @@ class Asks:
 
     prompt: list[int]
     n_tokens: int
-    ends: frozenset[int]
+    stop_ids: frozenset[int]
     temperature: float
     strategy: str
     steps: int | None
@@ -82,7 +82,7 @@ asks = st.builds(
     Asks,
     prompt=st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=17),
     n_tokens=st.integers(1, 40),
-    ends=st.sampled_from([frozenset(), frozenset({3}), frozenset({3, 5, 7})]),
+    stop_ids=st.sampled_from([frozenset(), frozenset({3}), frozenset({3, 5, 7})]),
     temperature=st.sampled_from([0.0, 0.0, 1.5]),
     strategy=st.sampled_from(
         ["low_confidence_dynamic"] * 3 + ["low_confidence_static", "sequential", "entropy_bounded"]

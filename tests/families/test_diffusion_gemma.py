@@ -20,6 +20,7 @@ from transformers import DiffusionGemmaConfig, DiffusionGemmaForBlockDiffusion
 
 from ramet.cache.pages import Pages
 from ramet.engine.batch import Batch
+from ramet.engine.host import host_for
 from ramet.engine.job import Job
 from ramet.engine.load import load_model, open_known
 from ramet.engine.runner import Runner
@@ -124,7 +125,7 @@ def test_two_steps_equal_one(name: str, length: int) -> None:
     wanted = expected(oracle.model(name), prompt, *canvases)
     shape, trees = decoder(name).shape, [Tree.of([Segment(prompt)]), tree_of(prompt, *canvases)]
     for budget, parts, n_rounds in ((4096, trees, 2), (24, trees[1:], 3), (16, trees[1:], 5)):
-        runner = Runner(decoder(name), decoders.poisoned(shape, N_PAGES, PAGE))
+        runner = Runner(decoder(name), decoders.poisoned(shape, N_PAGES, PAGE), host_for(decoder(name).device))
         jobs, n = through_rounds(runner.run, parts, budget)
         assert (n, jobs[-1].n_cached) == (n_rounds, 40 if len(parts) > 1 else 0)
         assert_close(probabilities(jobs[-1].reads), wanted)
@@ -135,7 +136,7 @@ def test_one_pass_and_two_have_the_same_bits() -> None:
     model = decoders.made_of(oracle.model("plain"), choose(CPU, invariant=True))
     prompt, canvas, other, others = ids(5, 40, 16, 23, 9)
     one = one_pass(model, [Unit(tree_of(other, others)), Unit(tree_of(prompt, canvas))])[1]
-    runner = Runner(model, decoders.poisoned(model.shape, N_PAGES, PAGE))
+    runner = Runner(model, decoders.poisoned(model.shape, N_PAGES, PAGE), host_for(model.device))
     for budget in (4096, 16):
         jobs, _ = through_rounds(runner.run, [Tree.of([Segment(prompt)]), tree_of(prompt, canvas)], budget)
         assert jobs[-1].n_cached == 40

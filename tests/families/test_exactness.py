@@ -12,6 +12,7 @@ from oracles import decoders
 from oracles.trees import evaluate
 
 from ramet.cache.pages import Pages
+from ramet.engine.host import host_for
 from ramet.engine.job import Job
 from ramet.engine.runner import Runner
 from ramet.engine.scheduler import Scheduler
@@ -33,7 +34,7 @@ def run(
     n_states = n_states if model.shape.recurrent else 0
     pages = Pages(n_pages, page_size, n_states)
     scheduler = Scheduler(pages, max_round_tokens, page_size if n_states else 1)
-    runner = Runner(model, decoders.poisoned_store(model_type, n_pages, page_size, n_states))
+    runner = Runner(model, decoders.poisoned_store(model_type, n_pages, page_size, n_states), host_for(model.device))
     jobs = []
     for tree in trees:
         n_keep = int(tree.lengths[0]) if n_states else first_path(tree)

@@ -19,6 +19,7 @@ from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
 
 from ramet.cache.pages import Pages
 from ramet.config import config_of, make_config, raw_config, rope_frequencies
+from ramet.engine.host import host_for
 from ramet.engine.job import Job
 from ramet.engine.runner import Runner
 from ramet.engine.scheduler import Scheduler
@@ -47,7 +48,10 @@ def one_sliding_layer() -> Any:
 def in_rounds(ids: IntArray, budgets: list[int]) -> FloatArray:
     """Log-probabilities after the last id, computed in rounds of so many rows, through pages; the last for the rest."""
     store, pages = decoders.poisoned_store("gemma3-window", 16, PAGE), Pages(16, PAGE)
-    scheduler, runner = Scheduler(pages, max_round_tokens=budgets[0]), Runner(decoders.decoder("gemma3-window"), store)
+    scheduler, runner = (
+        Scheduler(pages, max_round_tokens=budgets[0]),
+        Runner(decoders.decoder("gemma3-window"), store, host_for(decoders.decoder("gemma3-window").device)),
+    )
     job = Job(Tree.of([Segment(ids, reads=[Read(COLUMNS)])]), Future(), n_keep=len(ids))
     scheduler.add(job)
     rounds = []
@@ -71,7 +75,10 @@ def forked(ids: IntArray) -> FloatArray:
     job = Job(tree, Future(), n_keep=16)
     scheduler.add(job)
     batch = scheduler.next()
-    scheduler.commit(batch, Runner(decoders.decoder("gemma3-window"), store).run(batch))
+    scheduler.commit(
+        batch,
+        Runner(decoders.decoder("gemma3-window"), store, host_for(decoders.decoder("gemma3-window").device)).run(batch),
+    )
     return job.reads.logprobs(1)
 
 

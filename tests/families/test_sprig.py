@@ -77,9 +77,9 @@ def test_it_decided_enough(log: Any) -> None:
 
 
 def test_it_knows_the_block_and_the_mask(engine: Engine) -> None:
-    assert engine.masking is not None
-    assert engine.masking.size == 32
-    assert engine.masking.found["mask"] == "config.json"
+    assert engine.blocks is not None
+    assert engine.blocks.size == 32
+    assert engine.blocks.found["mask"] == "config.json"
 
 
 def test_replies_are_right(engine: Engine, tasks: dict[str, list[Example]]) -> None:
