@@ -35,7 +35,7 @@ class Reply:
 
     prompt: IntArray
     n_tokens: int
-    ends: frozenset[int]
+    stop_ids: frozenset[int]
     unmasking: UnmaskPolicy
     draws: Draws
     alone: Blocks
@@ -281,7 +281,7 @@ def settled(reply: Reply, confidence: FloatArray, entropy: FloatArray) -> tuple[
 
 def one(n_prompt: int, block: int = 4, **kwargs: object) -> Beginning:
     options = {
-        "ends": frozenset(),
+        "stop_ids": frozenset(),
         "unmasking": UnmaskPolicy(block=block),
         "draws": Draws(0, 0, 1, Noise(1)),
         "end": 99,
