@@ -65,7 +65,7 @@ class RunTally:
 
 
 @dataclass(frozen=True)
-class Job:
+class RunJob:
     """The rows that are left, and how they are asked."""
 
     engine: Engine

@@ -23,7 +23,7 @@ from ramet.cli.ranges import Count
 from ramet.version import __version__
 
 if TYPE_CHECKING:
-    from ramet.cli.job import Job, Row
+    from ramet.cli.job import Row, RunJob
     from ramet.cli.output import OutputFile
 
 
@@ -66,7 +66,7 @@ def command(rows_file: Path, output: Path, overwrite: bool, parallel: int, **giv
     holds anything else is refused as it is. With --overwrite it goes on with OUTPUT.part. Lines that are empty
     count for nothing, and one of more than 16 MiB is an error.
     """
-    from ramet.cli.job import Job, read_lines
+    from ramet.cli.job import RunJob, read_lines
     from ramet.cli.output import OutputFile
 
     if output.exists() and output.samefile(rows_file):
@@ -86,7 +86,7 @@ def command(rows_file: Path, output: Path, overwrite: bool, parallel: int, **giv
         if n_done:
             click.echo(f"{out.path}: {n_done} of {n_rows} rows are there; going on behind them", err=True)
         with cli.load_engine(given["model"], **options.given(given)) as engine:
-            job = Job(engine, rows_file, n_rows, n_done, mark, {**fields, "model": engine.name}, parallel)
+            job = RunJob(engine, rows_file, n_rows, n_done, mark, {**fields, "model": engine.name}, parallel)
             _run_job(job, out)
         out.finish()
 
@@ -135,7 +135,7 @@ def _why(request: str, expected: str) -> str:
     return next(why for why, (found, wanted) in zip(reasons, pairs, strict=False) if found != wanted)
 
 
-def _run_job(job: Job, out: OutputFile) -> None:
+def _run_job(job: RunJob, out: OutputFile) -> None:
     from ramet.cli.progress import row_progress
 
     with row_progress(job.n_done, job.n_rows) as advance:

@@ -51,13 +51,13 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Tiers:
+class ChunkTiers:
     """Sizes by the number of sequences: (at most so many, size), ascending; the last holds for any more too."""
 
     tiers: tuple[tuple[int, int], ...]
 
     @classmethod
-    def parse(cls, text: str, block: int, largest: int | None = None) -> Tiers:
+    def parse(cls, text: str, block: int, largest: int | None = None) -> ChunkTiers:
         """Of "4:32,32:16,256:8"; a size of the block is the largest one, where that is another. Raises
         InvalidRequest."""
         if text.count(",") >= MAX_TIERS:
@@ -145,7 +145,7 @@ def fixed_size(told: str, block: int, tiers: str | None = None) -> int:
     """The size of a sequence that is to have one alone and at any load, as settings say: a number that they give, or
     the one for the fewest sequences, or else the block. Raises InvalidRequest."""
     if tiers is not None:
-        return Tiers.parse(tiers, block).first
+        return ChunkTiers.parse(tiers, block).first
     if told in (AUTO, BLOCK):
         return block
     if not told.isdecimal():

@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class RowTiming:
     """A measured step: its rows, the keys in pages that they see, all sequences' together, and how long it took."""
 
     rows: int
@@ -48,7 +48,7 @@ class Latency:
     error: float
 
     @classmethod
-    def fit(cls, timings: Sequence[Timing]) -> Latency:
+    def fit(cls, timings: Sequence[RowTiming]) -> Latency:
         """By least squares of relative errors. Keys are looked at where equal numbers of rows saw different numbers of
         them. Raises ValueError where there are fewer than MIN_SIZES different numbers of rows."""
         sizes = np.unique([t.rows for t in timings])
@@ -123,7 +123,7 @@ class Drift:
         return corrected + self._between / self._n_steps
 
 
-def _columns(timings: Sequence[Timing]) -> tuple[Floats, Floats, Floats]:
+def _columns(timings: Sequence[RowTiming]) -> tuple[Floats, Floats, Floats]:
     """Rows, seconds and keys [N]; keys are zeros where they would say no more than the rows."""
     rows, seconds, keys = np.array([(t.rows, t.seconds, t.keys) for t in timings], float).T
     tell = any(np.ptp(keys[rows == size]) > 0 for size in np.unique(rows))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ramet.denoise.asked import Asked, grown
 from ramet.denoise.noise import uniforms
-from ramet.denoise.running import Beginning, Chunks, Taken, logprobs_of
+from ramet.denoise.reply_table import ReplyTable, grown
+from ramet.denoise.running import Beginning, Chunks, Emitted, logprobs_of
 from ramet.denoise.unmask_policies import UnmaskPolicies
 from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.tree import FloatArray, IntArray
@@ -21,7 +21,7 @@ class NextTokens:
     least, largest, exact = 1, 1, True
 
     def __init__(self) -> None:
-        self._asked, self._unmaskings = Asked(), UnmaskPolicies()
+        self._table, self._policies = ReplyTable(), UnmaskPolicies()
         self._tokens, self._group = np.zeros((2, 0), np.int32)
         self._logprobs = np.zeros(0, np.float32)
         self._uniforms = np.zeros((0, _RUN), np.float32)  # of positions that begin at a multiple of _RUN
@@ -29,38 +29,38 @@ class NextTokens:
 
     @property
     def groups(self) -> list[UnmaskPolicy]:
-        return self._unmaskings.groups
+        return self._policies.groups
 
     def add(self, beginning: Beginning) -> int:
         assert beginning.known.tolist() == [True]
-        assert beginning.told == beginning.start + 1
-        place = self._asked.add(beginning)
-        more = len(self._asked) - len(self._tokens)
+        assert beginning.emitted == beginning.start + 1
+        place = self._table.add(beginning)
+        more = len(self._table) - len(self._tokens)
         if more:
             for name in ("_tokens", "_group", "_logprobs", "_uniforms", "_runs"):
                 setattr(self, name, grown(getattr(self, name), more))
         self._tokens[place], self._runs[place] = beginning.tokens[0], -1
         self._logprobs[place] = 0 if beginning.logprobs is None else beginning.logprobs[0]
-        self._group[place] = self._unmaskings.add(beginning.unmasking)
+        self._group[place] = self._policies.add(beginning.unmasking)
         return place
 
     def drop(self, place: int) -> None:
-        self._asked.drop(place)
-        self._unmaskings.drop(int(self._group[place]))
+        self._table.drop(place)
+        self._policies.drop(int(self._group[place]))
 
     def beginning(self, place: int) -> Beginning:
         """Behind all that is known but the last token."""
-        asked, told = self._asked, int(self._asked.told[place])
+        table, told = self._table, int(self._table.emitted[place])
         return Beginning(
             start=told - 1,
             tokens=self._tokens[place : place + 1].copy(),
             known=np.ones(1, np.bool_),
-            n_prompt=int(asked.n_prompt[place]),
-            told=told,
-            end=int(asked.end[place]),
-            stop_ids=asked.ends(place),
+            n_prompt=int(table.n_prompt[place]),
+            emitted=told,
+            end=int(table.end[place]),
+            stop_ids=table.ends(place),
             unmasking=self.groups[self._group[place]],
-            draws=asked.draws(place),
+            draws=table.draws(place),
             logprobs=self._logprobs[place : place + 1].copy(),
         )
 
@@ -81,29 +81,29 @@ class NextTokens:
             n_reads=ones,
             lengths=ones,
             tokens=self._tokens[places],
-            positions=self._asked.told[places] - np.int32(1),
+            positions=self._table.emitted[places] - np.int32(1),
             reads=np.arange(len(places), dtype=np.int32),
-            sampling=self._asked.sampling(places, self._drawing(places)),
+            sampling=self._table.sampling(places, self._drawing(places)),
         )
 
-    def take(self, chunks: Chunks, tokens: IntArray, confidence: FloatArray, entropy: FloatArray) -> Taken:
+    def take(self, chunks: Chunks, tokens: IntArray, confidence: FloatArray, entropy: FloatArray) -> Emitted:
         assert len(tokens) == len(confidence) == len(entropy) == len(chunks.places)
         places = chunks.places
         logprobs = logprobs_of(confidence)
         self._tokens[places], self._logprobs[places] = tokens, logprobs
-        asked = self._asked
-        asked.told[places] += 1
-        ended = places[asked.is_end(places, tokens)]
-        asked.end[ended] = asked.told[ended]
-        return Taken(chunks.n_reads, tokens.astype(np.int32), logprobs, asked.finish(places, tokens))
+        table = self._table
+        table.emitted[places] += 1
+        ended = places[table.is_end(places, tokens)]
+        table.end[ended] = table.emitted[ended]
+        return Emitted(chunks.n_reads, tokens.astype(np.int32), logprobs, table.finish(places, tokens))
 
     def _drawing(self, places: IntArray) -> FloatArray:
         """[N] what replies draw their next tokens by: numbers of the positions, many of them at once."""
-        at = self._asked.told[places]
-        is_hot = self._asked.temperatures[places] > 0
+        at = self._table.emitted[places]
+        is_hot = self._table.temperatures[places] > 0
         due = places[is_hot & (self._runs[places] != at // _RUN)]
         if len(due):
-            self._runs[due] = self._asked.told[due] // _RUN
+            self._runs[due] = self._table.emitted[due] // _RUN
             steps = np.zeros(len(due), np.int32)
-            self._uniforms[due] = uniforms(self._asked.keys[due], self._runs[due], steps, _RUN)
+            self._uniforms[due] = uniforms(self._table.keys[due], self._runs[due], steps, _RUN)
         return np.where(is_hot, self._uniforms[places, at % _RUN], np.float32(0))

@@ -17,7 +17,7 @@ from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from ramet.denoise.latency import Timing
+from ramet.denoise.latency import RowTiming
 
 _FORMAT = 1
 
@@ -44,15 +44,15 @@ class Profiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def find(self, setup: Setup) -> tuple[Timing, ...] | None:
+    def find(self, setup: Setup) -> tuple[RowTiming, ...] | None:
         """None where there are none that can be read."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             held = json.loads((self._directory / setup.name).read_text(encoding="utf-8"))
             if held["format"] == _FORMAT and held["setup"] == asdict(setup) and held["sum"] == _sum(held["timings"]):
-                return tuple(Timing(*each) for each in held["timings"])
+                return tuple(RowTiming(*each) for each in held["timings"])
         return None
 
-    def keep(self, setup: Setup, timings: Sequence[Timing]) -> None:
+    def keep(self, setup: Setup, timings: Sequence[RowTiming]) -> None:
         """Write them, whole or not at all. Raises OSError."""
         rows = [list(astuple(timing)) for timing in timings]
         held = {"format": _FORMAT, "setup": asdict(setup), "sum": _sum(rows), "timings": rows}

@@ -19,7 +19,7 @@ from ramet.generation import Finish
 from ramet.tree import BoolArray, FloatArray, IntArray, Sampling
 
 Mode = Literal["chunk", "block"]
-FINISHES: tuple[Finish | None, ...] = (None, "stop", "length")  # by Taken.finish
+FINISHES: tuple[Finish | None, ...] = (None, "stop", "length")  # by Emitted.finish
 GOES_ON, STOP, LENGTH = range(3)
 
 
@@ -34,20 +34,20 @@ def logprobs_of(confidence: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beginning:
-    """Where a reply becomes live, or goes on after its pages were given up.
+    """Where a reply begins to run, or goes on after its pages were given up.
 
     `start` rows are its path's, in pages: with blocks of masks a whole number of blocks, otherwise all known tokens but
     the last. `tokens` [n] are those from position `start` on, where `known` [n] says so; known ones are to be run. The
-    prompt has n_prompt tokens; positions below `told` were told already, from n_prompt on; `end` is behind the last one
-    that the reply may have. A token of `stop_ids` is told and is the last. `logprobs` [n] are of the known ones that
-    were drawn; `steps` those that each live block has taken part in.
+    prompt has n_prompt tokens; positions below `emitted` were emitted already, from n_prompt on; `end` is behind the
+    last one that the reply may have. A token of `stop_ids` is emitted, and is the last. `logprobs` [n] are of the known
+    ones that were drawn; `steps` those that each live block has taken part in.
     """
 
     start: int
     tokens: IntArray
     known: BoolArray
     n_prompt: int
-    told: int
+    emitted: int
     end: int
     stop_ids: frozenset[int]
     unmasking: UnmaskPolicy
@@ -57,8 +57,8 @@ class Beginning:
 
     def __post_init__(self) -> None:
         assert len(self.tokens) == len(self.known)
-        assert self.n_prompt <= self.told < self.end
-        assert self.start <= self.told
+        assert self.n_prompt <= self.emitted < self.end
+        assert self.start <= self.emitted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,11 +84,11 @@ class Chunks:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Taken:
-    """What a step made known: of each of N replies the next n_told [N] tokens, flat in `tokens` with their `logprobs`;
+class Emitted:
+    """What a step made known: of each of N replies the next n_emitted [N] tokens, flat in `tokens` with `logprobs`;
     `finish` [N] int8 (GOES_ON, STOP, LENGTH). `passed`: what Commits.observe takes, of each unmasking."""
 
-    n_told: IntArray
+    n_emitted: IntArray
     tokens: IntArray
     logprobs: FloatArray
     finish: np.ndarray[tuple[int], np.dtype[np.int8]]
@@ -131,7 +131,7 @@ class RunningReplies(Protocol):
         happened before `take`: it may be asked again, for others and other sizes."""
         ...
 
-    def take(self, chunks: Chunks, tokens: IntArray, confidence: FloatArray, entropy: FloatArray) -> Taken:
+    def take(self, chunks: Chunks, tokens: IntArray, confidence: FloatArray, entropy: FloatArray) -> Emitted:
         """The outcome of the step asked for last: for its reads [M] what was drawn, how likely that is, and the entropy
         in nats, both of the distribution at temperature 1. A reply that ended is to be dropped."""
         ...

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ramet.denoise.asked import Asked, grown
 from ramet.denoise.commits import Passed
 from ramet.denoise.noise import uniforms
 from ramet.denoise.ragged import before, owners, ranges
-from ramet.denoise.running import GOES_ON, Beginning, Chunks, Mode, Taken, logprobs_of
+from ramet.denoise.reply_table import ReplyTable, grown
+from ramet.denoise.running import GOES_ON, Beginning, Chunks, Emitted, Mode, logprobs_of
 from ramet.denoise.unmask_policies import UnmaskPolicies
 from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.tree import BoolArray, FloatArray, IntArray
@@ -54,7 +54,7 @@ class RunningBlocks:
         self.least, self.exact = (2, False) if mode == "chunk" else (block, True)
         self._ahead = ahead and mode == "chunk"
         self.largest = block if mode == "block" or self._ahead else 2 * block
-        self._asked, self._unmaskings = Asked(), UnmaskPolicies()
+        self._table, self._policies = ReplyTable(), UnmaskPolicies()
         # [P, 2, 2, B]: rows that may run, by block, whether pending or masked, and place: in the order of a chunk
         self._live = np.zeros((0, 2, 2, block), np.bool_)
         self._tokens = np.zeros((0, 2 * block), np.int32)  # of the live blocks
@@ -73,20 +73,20 @@ class RunningBlocks:
 
     @property
     def groups(self) -> list[UnmaskPolicy]:
-        return self._unmaskings.groups
+        return self._policies.groups
 
     def add(self, beginning: Beginning) -> int:
         block, n = self._block, len(beginning.tokens)
         assert beginning.start % block == 0
         assert n <= 2 * block
         assert beginning.unmasking.block == block
-        place = self._asked.add(beginning)
+        place = self._table.add(beginning)
         self._fit()
         known = np.zeros(2 * block, np.bool_)
         known[:n] = beginning.known
         self._start[place], self._steps[place] = beginning.start, beginning.steps
         n_open = self._n_open[place] = 2 if n > block else 1
-        self._group[place], self._streaks[place] = self._unmaskings.add(beginning.unmasking), 0
+        self._group[place], self._streaks[place] = self._policies.add(beginning.unmasking), 0
         self._tokens[place] = self._mask
         self._tokens[place, known] = beginning.tokens[beginning.known]
         if beginning.logprobs is not None:
@@ -100,23 +100,23 @@ class RunningBlocks:
         return place
 
     def drop(self, place: int) -> None:
-        self._asked.drop(place)
-        self._unmaskings.drop(int(self._group[place]))
+        self._table.drop(place)
+        self._policies.drop(int(self._group[place]))
 
     def beginning(self, place: int) -> Beginning:
         """All that is known of the live blocks is to be run again."""
-        asked, start = self._asked, int(self._start[place])
+        table, start = self._table, int(self._start[place])
         n = int(self._n_open[place]) * self._block
         return Beginning(
             start=start,
             tokens=self._tokens[place, :n].copy(),
             known=~self._live[place, :, _MASKED].ravel()[:n],
-            n_prompt=int(asked.n_prompt[place]),
-            told=int(asked.told[place]),
-            end=int(asked.end[place]),
-            stop_ids=asked.ends(place),
+            n_prompt=int(table.n_prompt[place]),
+            emitted=int(table.emitted[place]),
+            end=int(table.end[place]),
+            stop_ids=table.ends(place),
             unmasking=self.groups[self._group[place]],
-            draws=asked.draws(place),
+            draws=table.draws(place),
             logprobs=self._logprobs[place, :n].copy(),
             steps=(int(self._steps[place, 0]), int(self._steps[place, 1])),
         )
@@ -142,12 +142,12 @@ class RunningBlocks:
         assert 2 <= sizes.min() <= sizes.max() <= self.largest
         return self._whole(places) if self._mode == "block" else self._rows(places, sizes)
 
-    def take(self, chunks: Chunks, tokens: IntArray, confidence: FloatArray, entropy: FloatArray) -> Taken:
+    def take(self, chunks: Chunks, tokens: IntArray, confidence: FloatArray, entropy: FloatArray) -> Emitted:
         assert len(tokens) == len(confidence) == len(entropy) == len(chunks.reads)
         places, owner = chunks.places, owners(chunks.n_reads)
         offsets = chunks.positions[chunks.reads] - self._start[places][owner]
         steps = self._step(places)
-        passed, accepted = self._unmaskings.settle(self._group[places], steps, chunks.n_reads, confidence, entropy)
+        passed, accepted = self._policies.settle(self._group[places], steps, chunks.n_reads, confidence, entropy)
         self._keep(chunks)
         self._accept(places[owner[accepted]], offsets[accepted], tokens[accepted], confidence[accepted])
         self._count(chunks)
@@ -158,8 +158,8 @@ class RunningBlocks:
         return told
 
     def _fit(self) -> None:
-        """Places as many as Asked has."""
-        more = len(self._asked) - len(self._start)
+        """Places as many as ReplyTable has."""
+        more = len(self._table) - len(self._start)
         if more:
             for name in (
                 "_live",
@@ -177,7 +177,7 @@ class RunningBlocks:
     def _n_next(self, places: IntArray, wanted: BoolArray) -> IntArray:
         """[N] rows of the block to be opened: the next one, beside what is pending of a block that is decided, or
         ahead."""
-        goes_on = self._asked.end[places] > self._start[places] + self._block
+        goes_on = self._table.end[places] > self._start[places] + self._block
         found: IntArray = self._block * (wanted & goes_on & (self._n_open[places] == 1))
         return found
 
@@ -188,7 +188,7 @@ class RunningBlocks:
 
     def _n_on_top(self, places: IntArray, live: BoolArray) -> Ints:
         """[N] pending rows of the end of the prompt."""
-        n_prompt = self._asked.n_prompt[places] - self._start[places]
+        n_prompt = self._table.n_prompt[places] - self._start[places]
         found = np.zeros(len(places), np.int64)
         few = np.flatnonzero(n_prompt > 0)
         found[few] = (live[few, 0, _PENDING] & (np.arange(self._block) < n_prompt[few, None])).sum(1)
@@ -260,13 +260,13 @@ class RunningBlocks:
             tokens=self._tokens.ravel()[of * (2 * self._block) + offsets],
             positions=(self._start[of] + offsets).astype(np.int32),
             reads=reads.astype(np.int32),
-            sampling=self._asked.sampling(of[reads], self._uniforms(places, n_reads, offsets[reads])),
+            sampling=self._table.sampling(of[reads], self._uniforms(places, n_reads, offsets[reads])),
         )
 
     def _uniforms(self, places: IntArray, n_reads: Ints, offsets: Ints) -> FloatArray:
         """[M] what the rows that are read draw by: numbers of their block, its step and their place in it."""
         found = np.zeros(len(offsets), np.float32)
-        hot = np.flatnonzero((self._asked.temperatures[places] > 0) & (n_reads > 0))
+        hot = np.flatnonzero((self._table.temperatures[places] > 0) & (n_reads > 0))
         if not len(hot):
             return found
         block, owner = self._block, owners(n_reads)
@@ -276,7 +276,7 @@ class RunningBlocks:
         of = hot[of]
         canvases, steps = self._start[places[of]] // block + at, self._steps[places[of], at]
         numbers = np.zeros((len(places), 2, block), np.float32)
-        numbers[of, at] = uniforms(self._asked.keys[places[of]], canvases, steps, block)
+        numbers[of, at] = uniforms(self._table.keys[places[of]], canvases, steps, block)
         return numbers[owner, offsets // block, offsets % block]
 
     def _keep(self, chunks: Chunks) -> None:
@@ -297,9 +297,9 @@ class RunningBlocks:
         at = places * (2 * self._block) + offsets
         self._tokens.reshape(-1)[at] = tokens
         self._logprobs.reshape(-1)[at] = logprobs_of(confidence)
-        ends = np.flatnonzero(self._asked.is_end(places, tokens))
+        ends = np.flatnonzero(self._table.is_end(places, tokens))
         behind = self._start[places[ends]] + offsets[ends] + 1
-        for each in (self._asked.end, self._until):
+        for each in (self._table.end, self._until):
             np.minimum.at(each, places[ends], behind)
 
     def _cells(self, places: IntArray, offsets: IntArray) -> Ints:
@@ -316,7 +316,7 @@ class RunningBlocks:
     def _shown(self, places: IntArray, owner: Ints, offsets: IntArray, passed: BoolArray) -> Shown:
         """Of each reply the rows that tell how fast replies come: not those behind the reply's end, nor those ahead, in
         the block behind one that is not decided."""
-        telling = offsets < (self._asked.end[places] - self._start[places])[owner]
+        telling = offsets < (self._table.end[places] - self._start[places])[owner]
         if self._ahead:
             lowest = np.full(len(places), 2 * self._block)
             np.minimum.at(lowest, owner, offsets)
@@ -329,7 +329,7 @@ class RunningBlocks:
         all_passed = np.logical_and.reduceat(passed, begins)
         streaks = self._streaked(places[some], offsets[telling][begins], sizes, all_passed)
         groups, unmaskings = self._group[places[some]], tuple(self.groups)  # numbers may be others' once it is told
-        return lambda: by_unmasking(Passed(passed, sizes, streaks), groups, unmaskings)
+        return lambda: by_policy(Passed(passed, sizes, streaks), groups, unmaskings)
 
     def _streaked(self, places: IntArray, offsets: IntArray, sizes: Ints, passed: BoolArray) -> IntArray:
         """[N] rows that had passed in a row before a step of so many, the first at `offsets`, and that did or not."""
@@ -346,17 +346,17 @@ class RunningBlocks:
         found: Ints = np.where(masked[np.arange(len(places)), first], first, self._n_open[places] * self._block)
         return found
 
-    def _tell(self, places: IntArray, gap: Ints, shown: Shown) -> Taken:
+    def _tell(self, places: IntArray, gap: Ints, shown: Shown) -> Emitted:
         """What has become known without a gap, and whether that was all."""
-        asked, start = self._asked, self._start[places]
-        told = asked.told[places]
-        until = np.minimum(start + gap, asked.end[places]).astype(np.int32)
-        asked.told[places] = until
+        table, start = self._table, self._start[places]
+        told = table.emitted[places]
+        until = np.minimum(start + gap, table.end[places]).astype(np.int32)
+        table.emitted[places] = until
         base = places * (2 * self._block) - start
         at = ranges(base + told, until - told)
         tokens = self._tokens.ravel()
         last = tokens[base + np.maximum(until - 1, start)]
-        return Taken(until - told, tokens[at], self._logprobs.ravel()[at], asked.finish(places, last), shown)
+        return Emitted(until - told, tokens[at], self._logprobs.ravel()[at], table.finish(places, last), shown)
 
     def _close(self, decided: IntArray) -> None:
         """Leave blocks that are cached behind."""
@@ -377,7 +377,7 @@ class RunningBlocks:
         self._steps[places, at], self._n_open[places] = 0, at + 1
 
 
-def by_unmasking(shown: Passed, groups: IntArray, unmaskings: Sequence[UnmaskPolicy]) -> dict[UnmaskPolicy, Passed]:
+def by_policy(shown: Passed, groups: IntArray, unmaskings: Sequence[UnmaskPolicy]) -> dict[UnmaskPolicy, Passed]:
     """What chunks have shown, groups [N] being the numbers of their unmaskings."""
     return {unmaskings[group]: shown.of(groups == group) for group in np.unique(groups).tolist()}
 

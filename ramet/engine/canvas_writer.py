@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from ramet.denoise.canvas_config import CanvasConfig
+from ramet.denoise.canvas_reply import CanvasReply
 from ramet.denoise.check import check, width
-from ramet.denoise.course import Writing
 from ramet.engine.job import Job
 from ramet.engine.multi_step_read import MultiStepRead
 from ramet.engine.writer import OnPiece, Writer
@@ -46,7 +46,7 @@ class CanvasWriter(Writer):
 
     def start(self, request: GenerationRequest, on_piece: OnPiece) -> tuple[Future[int], Callable[[], int]]:
         request = self._fitted(request)
-        job = self._follow(Writing(request, self.canvases, on_piece), request.cache_salt)
+        job = self._follow(CanvasReply(request, self.canvases, on_piece), request.cache_salt)
         return job.future, lambda: job.n_resumed or 0
 
     def _fitted(self, request: GenerationRequest) -> GenerationRequest:

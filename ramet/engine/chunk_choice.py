@@ -8,10 +8,10 @@ from functools import lru_cache
 import numpy as np
 
 from ramet.cache.tables import Tables
-from ramet.denoise.asked import grown
 from ramet.denoise.commits import Commits
 from ramet.denoise.elastic import ChunkSizes, Demand, Fixed
-from ramet.denoise.running import RunningReplies, Taken
+from ramet.denoise.reply_table import grown
+from ramet.denoise.running import Emitted, RunningReplies
 from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.tree import IntArray
 
@@ -55,7 +55,7 @@ class ChunkChoice:
         n = max(int(rows[0] <= room), int(np.searchsorted(np.cumsum(rows), room, side="right")))
         return sizes[:n]
 
-    def observe(self, taken: Taken) -> None:
+    def observe(self, taken: Emitted) -> None:
         """Learn from what a step made known."""
         for policy, passed in taken.passed().items():
             commits = self._estimator(policy)

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 
 from ramet.denoise.commits import Passed
-from ramet.denoise.running import Beginning, Chunks, Mode, Taken, logprobs_of
-from ramet.denoise.running_blocks import RunningBlocks, by_unmasking
+from ramet.denoise.running import Beginning, Chunks, Emitted, Mode, logprobs_of
+from ramet.denoise.running_blocks import RunningBlocks, by_policy
 from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.ops.native.arrays import address, addresses, cut
 from ramet.ops.native.loader import Library
@@ -27,14 +27,14 @@ class CompiledBlocks(RunningBlocks):
 
     def add(self, beginning: Beginning) -> int:
         place = super().add(beginning)
-        asked = self._asked
+        table = self._table
         arrays = (
             self._live, self._tokens, self._logprobs, self._start, self._until, self._n_open, self._steps,
-            self._streaks, self._group, asked.told, asked.end, asked.n_prompt, asked.temperatures, asked.keys,
-            asked.top_p, asked.top_k, asked.stop_ids, self._unmaskings.thresholds,
+            self._streaks, self._group, table.emitted, table.end, table.n_prompt, table.temperatures, table.keys,
+            table.top_p, table.top_k, table.stop_ids, self._policies.thresholds,
         )  # fmt: skip
         assert all(each.flags.c_contiguous for each in arrays)
-        numbers = (asked.stop_ids.shape[1], self._block, self._mask, self._mode == "block", self._ahead)
+        numbers = (table.stop_ids.shape[1], self._block, self._mask, self._mode == "block", self._ahead)
         self._state = np.array([*addresses(*arrays), *numbers], np.int64)
         return place
 
@@ -65,7 +65,7 @@ class CompiledBlocks(RunningBlocks):
         self._asked_last = made, data
         return made
 
-    def take(self, chunks: Chunks, tokens: IntArray, confidence: FloatArray, entropy: FloatArray) -> Taken:
+    def take(self, chunks: Chunks, tokens: IntArray, confidence: FloatArray, entropy: FloatArray) -> Emitted:
         assert len(tokens) == len(confidence) == len(entropy) == len(chunks.reads)
         assert self._asked_last is not None
         asked, data = self._asked_last
@@ -76,14 +76,14 @@ class CompiledBlocks(RunningBlocks):
         logprobs = logprobs_of(confidence)
         rooms = (n, n, n, most, most, -(-(n + n_reads) // 4))
         out = np.empty(sum(rooms), np.int32)
-        n_told = self._functions.ramet_blocks_take(
+        n_emitted = self._functions.ramet_blocks_take(
             self._state.ctypes.data, places.ctypes.data, n, data.ctypes.data, n_reads, tokens.ctypes.data,
             confidence.ctypes.data, logprobs.ctypes.data, *map(address, settled), out.ctypes.data,
         )  # fmt: skip
-        assert n_told >= 0, "the mask's id was drawn, or a row is not what it ran as"
-        n_each, sizes, streaks, told, sure, rest = cut(out, rooms, (n, n, n, n_told, n_told, rooms[-1]))
+        assert n_emitted >= 0, "the mask's id was drawn, or a row is not what it ran as"
+        n_each, sizes, streaks, told, sure, rest = cut(out, rooms, (n, n, n, n_emitted, n_emitted, rooms[-1]))
         shown = partial(_shown, sizes, streaks, rest.view(np.bool_)[n:], self._group[places], tuple(self.groups))
-        return Taken(n_each, told, sure.view(np.float32), rest.view(np.int8)[:n], shown)
+        return Emitted(n_each, told, sure.view(np.float32), rest.view(np.int8)[:n], shown)
 
     def _most(self, places: IntArray) -> int:
         """Rows that steps of these have, and tokens that they tell, at most."""
@@ -93,10 +93,10 @@ class CompiledBlocks(RunningBlocks):
         self, chunks: Chunks, confidence: FloatArray, entropy: FloatArray
     ) -> tuple[BoolArray | None, BoolArray | None]:
         """Which rows pass and are accepted; where thresholds alone say it, that is left to the compiled code."""
-        if self._unmaskings.are_plain:
+        if self._policies.are_plain:
             return None, None
         groups, steps = self._group[chunks.places], self._step(chunks.places)
-        return self._unmaskings.settle(groups, steps, chunks.n_reads, confidence, entropy)
+        return self._policies.settle(groups, steps, chunks.n_reads, confidence, entropy)
 
 
 def _shown(
@@ -104,4 +104,4 @@ def _shown(
 ) -> dict[UnmaskPolicy, Passed]:
     """sizes, streaks, groups [N]: of each reply, some of which show nothing."""
     some, n = np.flatnonzero(sizes), sizes.astype(np.int64)
-    return by_unmasking(Passed(passed[: n.sum()], n[some], streaks[some]), groups[some], unmaskings)
+    return by_policy(Passed(passed[: n.sum()], n[some], streaks[some]), groups[some], unmaskings)

@@ -14,7 +14,7 @@ from ramet.cache.tables import Tables
 from ramet.denoise.block_config import BlockConfig
 from ramet.denoise.elastic import Fixed
 from ramet.denoise.next_tokens import NextTokens
-from ramet.denoise.running import GOES_ON, RunningReplies, Taken
+from ramet.denoise.running import GOES_ON, Emitted, RunningReplies
 from ramet.engine.batch import DecodingStep
 from ramet.engine.cache import Cache
 from ramet.engine.chunk_choice import ChunkChoice
@@ -42,14 +42,14 @@ class StepResult:
     """What a step made known, and those of its replies, by number, that have not got it yet."""
 
     step: DecodingStep
-    taken: Taken
+    taken: Emitted
     which: list[int]
 
     def emit(self, which: Iterable[int]) -> None:
         """Give these replies their tokens."""
         taken, n_rows = self.taken, self.step.chunks.n_rows.tolist()
-        n_emitted, finish = taken.n_told.tolist(), taken.finish.tolist()
-        ends = np.cumsum(taken.n_told).tolist()
+        n_emitted, finish = taken.n_emitted.tolist(), taken.finish.tolist()
+        ends = np.cumsum(taken.n_emitted).tolist()
         tokens, logprobs = taken.tokens.tolist(), taken.logprobs.tolist()
         for i in which:
             reply, begin = _reply(self.step.jobs[i]), ends[i] - n_emitted[i]

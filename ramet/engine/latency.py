@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from ramet.denoise.latency import MAX_ERROR, MIN_SIZES, Latency, Timing
+from ramet.denoise.latency import MAX_ERROR, MIN_SIZES, Latency, RowTiming
 from ramet.denoise.profile import Profiles, Setup
 from ramet.engine.identity import identity
 from ramet.errors import InvalidRequest
@@ -83,14 +83,14 @@ def describe(fit: Latency) -> str:
 
 def measure(
     step: Step, block: int, max_batch: int, max_rows: int, *, budget_s: float = _BUDGET_S
-) -> tuple[Timing, ...]:
+) -> tuple[RowTiming, ...]:
     """Steps of many numbers of rows, each the shortest of several, for other work on a machine only adds. Powers of two
     first, then every _SPACING rows around the knee that those show. Steps that would take too much of the budget are
     left out, from the longest on."""
     ends = time.perf_counter() + budget_s
     coarse = _shapes(_coarse(block, max_rows), block, max_batch, max_rows)
     with tqdm(total=len(coarse) + _MOST_AROUND, desc="Measuring steps", unit="point", disable=None) as bar:
-        found: list[Timing] = []
+        found: list[RowTiming] = []
         for shape in coarse:
             if len({timing.rows for timing in found}) > MIN_SIZES and _is_dear(found, shape, ends):
                 break
@@ -107,22 +107,22 @@ def measure(
     return tuple(found)
 
 
-def _least(*measured: Sequence[Timing]) -> tuple[Timing, ...]:
+def _least(*measured: Sequence[RowTiming]) -> tuple[RowTiming, ...]:
     """Of equal rows the shortest."""
-    found: dict[int, Timing] = {}
+    found: dict[int, RowTiming] = {}
     for timing in sorted((t for timings in measured for t in timings), key=lambda t: t.seconds, reverse=True):
         found[timing.rows] = timing
     return tuple(found[rows] for rows in sorted(found))
 
 
-def _timed(step: Step, n_replies: int, n_rows: int, budget_s: float) -> Timing:
+def _timed(step: Step, n_replies: int, n_rows: int, budget_s: float) -> RowTiming:
     """The shortest of a few steps behind one that warms up, of fewer where they are long."""
     first = step(n_replies, n_rows)
     n = max(2, min(_REPEATS, int(budget_s / max(first, 1e-9))))
-    return Timing(n_replies * n_rows, min(step(n_replies, n_rows) for _ in range(n)))
+    return RowTiming(n_replies * n_rows, min(step(n_replies, n_rows) for _ in range(n)))
 
 
-def _is_dear(found: list[Timing], shape: tuple[int, int], ends: float) -> bool:
+def _is_dear(found: list[RowTiming], shape: tuple[int, int], ends: float) -> bool:
     """Whether three steps of a shape, which take at least what as many rows took at the last, end too late."""
     last = found[-1]
     return time.perf_counter() + 3 * last.seconds * shape[0] * shape[1] / last.rows > ends
@@ -146,7 +146,7 @@ def _shapes(rows: list[int], block: int, max_batch: int, max_rows: int) -> list[
     return sorted(found, key=lambda shape: shape[0] * shape[1])
 
 
-def _around(found: list[Timing]) -> list[int]:
+def _around(found: list[RowTiming]) -> list[int]:
     """Rows from before the knee to where each surely costs, in multiples of _SPACING: close to each other up to where
     steps are seen to take longer, then four times as far apart."""
     least = min(timing.seconds for timing in found)

@@ -13,7 +13,7 @@ from ramet.cache.store import Store
 from ramet.config import rope_frequencies
 from ramet.denoise.block_config import BlockConfig
 from ramet.denoise.canvas_config import CanvasConfig
-from ramet.denoise.elastic import AUTO, BLOCK, Tiers
+from ramet.denoise.elastic import AUTO, BLOCK, ChunkTiers
 from ramet.engine.allocator import keep_freed
 from ramet.engine.graphs import Graphs
 from ramet.engine.host import host_for
@@ -71,7 +71,7 @@ def with_blocks(settings: EngineSettings, block: int) -> EngineSettings:
     is_block = settings.chunk_size == BLOCK or (settings.chunk_size == AUTO and settings.batch_invariant)
     is_told = settings.mode == "block" or settings.chunk_tiers is not None  # in another way
     size = str(block) if is_block and not is_told else settings.chunk_size
-    tiers = Tiers.parse(settings.chunk_tiers, block) if settings.chunk_tiers is not None else None
+    tiers = ChunkTiers.parse(settings.chunk_tiers, block) if settings.chunk_tiers is not None else None
     largest = max(rows for _, rows in tiers.tiers) if tiers else int(size) if size.isdecimal() else block
     if settings.ahead and largest < block:
         raise InvalidRequest(

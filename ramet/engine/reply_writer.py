@@ -88,7 +88,7 @@ class ReplyWriter(Writer):
         start = n_prompt // self._blocks.size * self._blocks.size if self._blocks else n_prompt - 1
         beginning = Beginning(
             start=start, tokens=prompt[start:], known=np.ones(n_prompt - start, np.bool_), n_prompt=n_prompt,
-            told=n_prompt, end=n_prompt + n_tokens, stop_ids=frozenset() if request.ignore_eos else self._stop_ids,
+            emitted=n_prompt, end=n_prompt + n_tokens, stop_ids=frozenset() if request.ignore_eos else self._stop_ids,
             unmasking=self._policy(request), draws=self._draws(request, prompt),
         )  # fmt: skip
         return Reply(

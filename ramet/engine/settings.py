@@ -10,7 +10,7 @@ from typing import get_args
 
 import torch
 
-from ramet.denoise.elastic import AUTO, BLOCK, MIN_SIZE, Tiers
+from ramet.denoise.elastic import AUTO, BLOCK, MIN_SIZE, ChunkTiers
 from ramet.denoise.running import Mode
 from ramet.denoise.unmask_policy import Strategy, check_used
 from ramet.errors import InvalidRequest
@@ -121,7 +121,7 @@ class EngineSettings:
             wanted = f"auto, block and a number from {MIN_SIZE} to the block's rows"
             raise InvalidRequest(f"{shown(told)} is none of {wanted}", field="chunk_size")
         if self.chunk_tiers is not None:
-            Tiers.parse(self.chunk_tiers, _ANY_BLOCK)
+            ChunkTiers.parse(self.chunk_tiers, _ANY_BLOCK)
             if self.gives_chunks:
                 raise InvalidRequest("says what chunk_size says: give one of them", field="chunk_tiers")
             if self.batch_invariant:

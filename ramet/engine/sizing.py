@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from ramet.denoise.block_config import BlockConfig
-from ramet.denoise.elastic import AUTO, Auto, Repeating, Tiers, fixed_size
+from ramet.denoise.elastic import AUTO, Auto, ChunkTiers, Repeating, fixed_size
 from ramet.denoise.latency import Drift, Latency
 from ramet.engine.batch import Batch
 from ramet.engine.cache import Cache
@@ -35,7 +35,7 @@ class Sizing:
         size, tiers = settings.chunk_size, settings.chunk_tiers
         fixed_size(size, blocks.size, tiers)  # which all others have
         if tiers is not None:
-            decoding.choice.sizes = Tiers.parse(tiers, blocks.size, decoding.running.largest)
+            decoding.choice.sizes = ChunkTiers.parse(tiers, blocks.size, decoding.running.largest)
         elif size == AUTO:
             self.is_due = decoding.max_running > 1
 

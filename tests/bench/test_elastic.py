@@ -65,7 +65,7 @@ def begun(n_prompt: int) -> Beginning:
     start = n_prompt // BLOCK * BLOCK
     n = n_prompt - start
     return Beginning(
-        start=start, tokens=np.zeros(n, np.int32), known=np.ones(n, np.bool_), n_prompt=n_prompt, told=n_prompt,
+        start=start, tokens=np.zeros(n, np.int32), known=np.ones(n, np.bool_), n_prompt=n_prompt, emitted=n_prompt,
         end=1 << 20, stop_ids=frozenset(), unmasking=UnmaskPolicy(block=BLOCK), draws=Draws(0.0, 0, 1.0, Noise(1)),
     )  # fmt: skip
 
@@ -84,14 +84,14 @@ def test_live_replies_gain_what_simulated_ones_do(size: int, curve: Curve) -> No
     places = np.array([live.add(begun(n)) for n in range(64, 124)], np.int32)
     sequences = Sequences(curve, BLOCK, np.random.default_rng(1))
     sequences.add(np.full(60, 1 << 40))
-    n_told = n_gained = 0
+    n_emitted = n_gained = 0
     for step in range(300):
         chunks = live.chunks(places, np.full(60, size, np.int32))
         taken = judged.take(chunks, *unsure(chunks))
         gained = sequences.chunks(size).gained.sum()
         if step >= 40:
-            n_told, n_gained = n_told + int(taken.n_told.sum()), n_gained + int(gained)
-    assert n_told == pytest.approx(n_gained, rel=0.05)
+            n_emitted, n_gained = n_emitted + int(taken.n_emitted.sum()), n_gained + int(gained)
+    assert n_emitted == pytest.approx(n_gained, rel=0.05)
 
 
 def test_a_run_ends_with_its_block_and_with_its_reply() -> None:
@@ -135,7 +135,7 @@ def test_nothing_but_how_sure_draws_are_is_changed() -> None:
     assert same is tokens
     assert set(confidence.tolist()) <= {0.0, 1.0}
     assert entropy.tolist() == (1 - confidence).tolist()
-    assert n_known(chunks, confidence) >= int(told.n_told.sum()) >= 0
+    assert n_known(chunks, confidence) >= int(told.n_emitted.sum()) >= 0
 
 
 def test_the_clock_waits_for_all_and_stops_in_time() -> None:

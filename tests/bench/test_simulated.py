@@ -13,7 +13,7 @@ from ramet.bench.elastic.commit_curves import DATASETS, Curve, Dataset
 from ramet.bench.elastic.simulated import Mode, SimulatedReplies
 from ramet.bench.elastic.traces import Trace, capacity, served
 from ramet.denoise.elastic import Auto, Fixed
-from ramet.denoise.latency import Latency, Timing
+from ramet.denoise.latency import Latency, RowTiming
 from ramet.tree import BoolArray
 
 BLOCK, MASK, EOS = 8, 99, 7
@@ -156,7 +156,7 @@ def test_auto_is_near_the_best_size(batch: int) -> None:
 
 def test_auto_with_a_latency_that_was_fitted() -> None:
     rows = np.union1d(2 ** np.arange(13), np.arange(32, 512, 32))  # the knee is where sizes are decided
-    fit = Latency.fit([Timing(int(r), float(s)) for r, s in zip(rows, seconds(rows), strict=True)])
+    fit = Latency.fit([RowTiming(int(r), float(s)) for r, s in zip(rows, seconds(rows), strict=True)])
     autos = [Auto(told, 32) for told in (fit.seconds, seconds)]
     found = [steps(SHAREGPT, auto, batch=32, n_steps=200, curve=fitted(3.2)).throughput(seconds, 32) for auto in autos]
     assert found[0].tokens_s > 0.97 * found[1].tokens_s

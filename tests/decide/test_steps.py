@@ -19,7 +19,7 @@ from oracles.answers import assert_close
 from ramet.decide.decider import Decider
 from ramet.decide.plan import Plan
 from ramet.denoise.canvas_config import CanvasConfig
-from ramet.denoise.course import Writing
+from ramet.denoise.canvas_reply import Writing
 from ramet.denoise.noise import Noise
 from ramet.engine.engine import Engine
 from ramet.errors import InvalidRequest

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ramet.denoise.commits import Rates, solve
-from ramet.denoise.elastic import Auto, Demand, Fixed, Repeating, Tiers, fixed_size
+from ramet.denoise.elastic import Auto, ChunkTiers, Demand, Fixed, Repeating, fixed_size
 from ramet.errors import InvalidRequest
 
 BLOCK = 32
@@ -139,16 +139,16 @@ def test_what_is_no_size(told: str) -> None:
 
 
 def test_tiers() -> None:
-    tiers = Tiers.parse("4:32,32:16,256:8", BLOCK)
+    tiers = ChunkTiers.parse("4:32,32:16,256:8", BLOCK)
     assert [tiers.choose(demand(n)) for n in (1, 4, 5, 32, 33, 256, 1000)] == [32, 32, 16, 16, 8, 8, 8]
-    assert Tiers.parse("4:32,32:16", BLOCK, 64).tiers == ((4, 64), (32, 16)), "a block is the largest size"
+    assert ChunkTiers.parse("4:32,32:16", BLOCK, 64).tiers == ((4, 64), (32, 16)), "a block is the largest size"
     assert Fixed(12).choose(demand(256)) == 12
 
 
 @pytest.mark.parametrize("told", ["", "4", "4:32,3:16", "4:32,4:16", "0:8", "4:64", "4:1", "a:b", "4:8:2"])
 def test_what_are_no_tiers(told: str) -> None:
     with pytest.raises(InvalidRequest, match="chunk_tiers"):
-        Tiers.parse(told, BLOCK)
+        ChunkTiers.parse(told, BLOCK)
 
 
 def test_what_chunks_share_is_worth_larger_ones() -> None:

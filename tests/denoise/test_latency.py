@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramet.denoise.latency import MAX_ERROR, Drift, Latency, Timing
+from ramet.denoise.latency import MAX_ERROR, Drift, Latency, RowTiming
 
 ROWS = np.array([1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192])
 
@@ -17,9 +17,9 @@ def curve(rows: np.ndarray, knots: tuple[int, int] = (128, 512)) -> np.ndarray:
     return 5e-3 + 1e-6 * rows + 9e-6 * first + 17e-6 * second
 
 
-def timings(rows: np.ndarray, seconds: np.ndarray, keys: np.ndarray | None = None) -> list[Timing]:
+def timings(rows: np.ndarray, seconds: np.ndarray, keys: np.ndarray | None = None) -> list[RowTiming]:
     keys = np.zeros_like(rows) if keys is None else keys
-    return [Timing(int(r), float(s), int(k)) for r, s, k in zip(rows, seconds, keys, strict=True)]
+    return [RowTiming(int(r), float(s), int(k)) for r, s, k in zip(rows, seconds, keys, strict=True)]
 
 
 @pytest.mark.parametrize("knots", [(128, 512), (16, 32), (64, 4096)])
@@ -89,7 +89,7 @@ def test_too_few_numbers_of_rows() -> None:
 @pytest.mark.parametrize("wrong", [(0, 1.0, 0), (1, 0.0, 0), (1, float("nan"), 0), (1, 1.0, -1)])
 def test_what_is_no_step(wrong: tuple[int, float, int]) -> None:
     with pytest.raises(ValueError):
-        Timing(*wrong)
+        RowTiming(*wrong)
 
 
 def test_drift_corrects_where_steps_ran() -> None:

@@ -8,7 +8,7 @@ import pytest
 from ramet.denoise.draws import Draws
 from ramet.denoise.next_tokens import NextTokens
 from ramet.denoise.noise import Noise
-from ramet.denoise.running import LENGTH, STOP, Beginning, Chunks, Taken
+from ramet.denoise.running import LENGTH, STOP, Beginning, Chunks, Emitted
 from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.tree import IntArray
 
@@ -19,7 +19,7 @@ def one(n_prompt: int, n_tokens: int, *, stop_ids: tuple[int, ...] = (), tempera
         tokens=np.array([n_prompt], np.int32),
         known=np.ones(1, np.bool_),
         n_prompt=n_prompt,
-        told=n_prompt,
+        emitted=n_prompt,
         end=n_prompt + n_tokens,
         stop_ids=frozenset(stop_ids),
         unmasking=UnmaskPolicy(block=2),
@@ -33,11 +33,11 @@ def asked(live: NextTokens, *places: int) -> Chunks:
     return live.chunks(of, np.full(len(of), 2, np.int32))
 
 
-def took(live: NextTokens, chunks: Chunks, *tokens: int) -> Taken:
+def took(live: NextTokens, chunks: Chunks, *tokens: int) -> Emitted:
     chances = np.full(len(tokens), 0.5, np.float32)
     taken = live.take(chunks, np.array(tokens, np.int32), chances, chances)
     assert taken.tokens.tolist() == list(tokens)
-    assert taken.n_told.tolist() == [1] * len(tokens)
+    assert taken.n_emitted.tolist() == [1] * len(tokens)
     np.testing.assert_allclose(taken.logprobs, np.log(chances))
     assert not taken.passed()
     return taken
@@ -69,7 +69,7 @@ def test_a_reply_goes_on_from_its_last_token() -> None:
     place = live.add(one(5, 9, temperature=1.0))
     took(live, asked(live, place), 7)
     beginning = live.beginning(place)
-    assert (beginning.start, beginning.tokens.tolist(), beginning.told, beginning.end) == (5, [7], 6, 14)
+    assert (beginning.start, beginning.tokens.tolist(), beginning.emitted, beginning.end) == (5, [7], 6, 14)
     before = asked(live, place)
     live.drop(place)
     other = live.add(one(30, 2, temperature=1.0))

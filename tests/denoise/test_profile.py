@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ramet.denoise.latency import Timing
+from ramet.denoise.latency import RowTiming
 from ramet.denoise.profile import Profiles, Setup
 
 SETUP = Setup("a1b2", "bfloat16", "Some Card", "0.1")
-TIMINGS = (Timing(1, 0.0051234567890123), Timing(512, 0.0143, 70_000))
+TIMINGS = (RowTiming(1, 0.0051234567890123), RowTiming(512, 0.0143, 70_000))
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def file(tmp_path: Path) -> Path:
     return found
 
 
-def find(file: Path, setup: Setup = SETUP) -> tuple[Timing, ...] | None:
+def find(file: Path, setup: Setup = SETUP) -> tuple[RowTiming, ...] | None:
     return Profiles(file.parent).find(setup)
 
 

@@ -14,7 +14,7 @@ from oracles.blocks import Blocks, Chunk, Mode
 
 from ramet.denoise.draws import Draws
 from ramet.denoise.noise import Noise
-from ramet.denoise.running import FINISHES, Beginning, Chunks, Taken
+from ramet.denoise.running import FINISHES, Beginning, Chunks, Emitted
 from ramet.denoise.running_blocks import RunningBlocks
 from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.engine.compiled_blocks import CompiledBlocks
@@ -40,7 +40,7 @@ class Reply:
     draws: Draws
     alone: Blocks
     place: int = -1
-    told: list[int] = field(default_factory=list)
+    emitted: list[int] = field(default_factory=list)
     logprobs: dict[int, float] = field(default_factory=dict)  # by position
     streak: tuple[int, int] = (0, 0)  # a block, and rows of it that passed in a row
 
@@ -167,8 +167,8 @@ def again(live: RunningBlocks, reply: Reply) -> None:
     reply.streak = 0, 0
     start = reply.alone.n_context
     assert beginning.start == start
-    known = np.concatenate((reply.prompt, reply.told))
-    assert beginning.told == len(known)
+    known = np.concatenate((reply.prompt, reply.emitted))
+    assert beginning.emitted == len(known)
     assert beginning.known[: len(known) - start].all()
     np.testing.assert_array_equal(beginning.tokens[: len(known) - start], known[start:])
 
@@ -236,9 +236,9 @@ def same_sampling(chunks: Chunks, replies: list[Reply], alone: list[Chunk]) -> N
 
 
 def same_outcome(
-    live: RunningBlocks, places: IntArray, taken: Taken, replies: list[Reply], alone: list[Chunk], outcome: Outcome
+    live: RunningBlocks, places: IntArray, taken: Emitted, replies: list[Reply], alone: list[Chunk], outcome: Outcome
 ) -> None:
-    ends, told = np.cumsum([len(chunk.read) for chunk in alone]), np.cumsum(taken.n_told)
+    ends, told = np.cumsum([len(chunk.read) for chunk in alone]), np.cumsum(taken.n_emitted)
     passed: dict[UnmaskPolicy, list[tuple[list[bool], int]]] = {}
     groups = live.group(places).tolist()
     for i, (reply, chunk) in enumerate(zip(replies, alone, strict=True)):
@@ -246,15 +246,15 @@ def same_outcome(
         tokens, confidence, entropy = (each[of] for each in outcome)
         sure, kept = settled(reply, confidence, entropy)
         expected = reply.alone.take(chunk, tokens, kept)
-        found = slice(told[i] - taken.n_told[i], told[i])
+        found = slice(told[i] - taken.n_emitted[i], told[i])
         assert taken.tokens[found].tolist() == expected
         positions = chunk.positions[chunk.read][kept].tolist()
         reply.logprobs.update(zip(positions, np.log(np.maximum(confidence[kept], TINY)).tolist(), strict=True))
-        begin = len(reply.prompt) + len(reply.told)
+        begin = len(reply.prompt) + len(reply.emitted)
         logprobs = [reply.logprobs[at] for at in range(begin, begin + len(expected))]
         np.testing.assert_allclose(taken.logprobs[found], logprobs, rtol=1e-6)
         assert FINISHES[taken.finish[i]] == reply.alone.finish
-        reply.told += expected
+        reply.emitted += expected
         assert live.groups[groups[i]] == reply.unmasking
         counts = reply.alone.counts(chunk)
         if counts.any():
@@ -289,14 +289,14 @@ def one(n_prompt: int, block: int = 4, **kwargs: object) -> Beginning:
     start = n_prompt // block * block
     tokens = np.arange(start, n_prompt, dtype=np.int32)
     known = np.ones(len(tokens), np.bool_)
-    return Beginning(start, tokens, known, n_prompt=n_prompt, told=n_prompt, **{**options, **kwargs})
+    return Beginning(start, tokens, known, n_prompt=n_prompt, emitted=n_prompt, **{**options, **kwargs})
 
 
 def asked(live: RunningBlocks, place: int, size: int) -> Chunks:
     return live.chunks(np.array([place], np.int32), np.array([size], np.int32))
 
 
-def took(live: RunningBlocks, chunks: Chunks, tokens: list[int], confidence: list[float]) -> Taken:
+def took(live: RunningBlocks, chunks: Chunks, tokens: list[int], confidence: list[float]) -> Emitted:
     sure = np.array(confidence, np.float32)
     return live.take(chunks, np.array(tokens, np.int32), sure, np.zeros_like(sure))
 

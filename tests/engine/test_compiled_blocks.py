@@ -13,7 +13,7 @@ import pytest
 from ramet.denoise.commits import Passed
 from ramet.denoise.draws import Draws
 from ramet.denoise.noise import Noise
-from ramet.denoise.running import GOES_ON, Beginning, Chunks, Mode, Taken
+from ramet.denoise.running import GOES_ON, Beginning, Chunks, Emitted, Mode
 from ramet.denoise.running_blocks import RunningBlocks
 from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.engine.compiled_blocks import CompiledBlocks
@@ -86,7 +86,7 @@ class Twins:
         same(expected, found)
         return expected, found
 
-    def took(self, plain: Chunks, compiled: Chunks) -> tuple[Taken, Taken]:
+    def took(self, plain: Chunks, compiled: Chunks) -> tuple[Emitted, Emitted]:
         """Confidence in steps of a tenth, some of which are equal, or any; now and then none at all."""
         rng, n = self.rng, len(plain.reads)
         tokens = rng.integers(0, self.vocab, n).astype(np.int32)
@@ -98,11 +98,11 @@ class Twins:
         entropy = rng.random(n, np.float32)
         expected = self.plain.take(plain, tokens, confidence, entropy)
         found = self.compiled.take(compiled, tokens, confidence, entropy)
-        for name in ("n_told", "tokens", "logprobs", "finish"):
+        for name in ("n_emitted", "tokens", "logprobs", "finish"):
             same(getattr(expected, name), getattr(found, name))
         for name in STATE:
             same(getattr(self.plain, name), getattr(self.compiled, name))
-        same(self.plain._asked.end, self.compiled._asked.end)
+        same(self.plain._table.end, self.compiled._table.end)
         return expected, found
 
 
@@ -130,7 +130,7 @@ def test_the_same_step_by_step(seed: int) -> None:
     block, vocab = (2, 3, 5, 8, 16, 33, 64)[seed % 7], int(rng.choice([5, 50, 1000]))
     mask, mode = int(rng.choice([0, vocab - 1, vocab])), "block" if seed % 3 == 2 else "chunk"
     twins = Twins(rng, block, mask, vocab, mode, ahead=bool(seed % 2), is_plain=rng.random() < 0.4)  # type: ignore[arg-type]
-    most, untold = int(rng.choice([1, 5, 40])), list[tuple[Taken, Taken]]()
+    most, untold = int(rng.choice([1, 5, 40])), list[tuple[Emitted, Emitted]]()
     for _ in range(60):
         while not twins.places or (len(twins.places) < most and rng.random() < 0.7):
             twins.add(twins.beginning())

@@ -17,7 +17,7 @@ from oracles import diffusion_gemma as oracle
 from transformers.models.diffusion_gemma.generation_diffusion_gemma import EntropyBoundSamplerConfig
 
 from ramet.denoise.canvas_config import CanvasConfig
-from ramet.denoise.course import Writing
+from ramet.denoise.canvas_reply import CanvasReply
 from ramet.denoise.noise import Noise
 from ramet.engine.engine import Engine
 from ramet.generation import Generation, GenerationRequest, Piece
@@ -62,7 +62,7 @@ def written(
     settings = settings if "eos_token_id" in told else replace(settings, stop_ids=frozenset())
     pieces: list[Piece] = []
     request = GenerationRequest(tuple(prompt), seed=SEED, **asked)
-    trees = denoising.follow(denoising.decoder(name), Writing(request, settings, pieces.append))
+    trees = denoising.follow(denoising.decoder(name), CanvasReply(request, settings, pieces.append))
     return Generation.of(pieces, n_prompt=len(prompt), n_cached=0), pieces, trees
 
 

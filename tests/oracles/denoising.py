@@ -21,8 +21,8 @@ from oracles import diffusion_gemma as oracle
 from transformers import DiffusionGemmaForBlockDiffusion, LogitsProcessor, LogitsProcessorList
 from transformers.models.diffusion_gemma.generation_diffusion_gemma import EntropyBoundSampler
 
-from ramet.denoise.course import Writing
 from ramet.denoise.noise import Noise
+from ramet.engine.multi_step_read import MultiStepRead
 from ramet.layers.conditioning import Soft
 from ramet.layers.decoder import Decoder
 from ramet.ops import choose
@@ -127,8 +127,8 @@ def answered(tree: Tree, logits: torch.Tensor, embedding: torch.Tensor) -> Reads
     )
 
 
-def follow(model: Decoder, course: Writing) -> list[Tree]:
-    """A course to its end; the trees that it took."""
+def follow(model: Decoder, course: MultiStepRead) -> list[Tree]:
+    """A read to its end; the trees that it took."""
     trees = [course.tree()]
     while not course.take(run(model, trees[-1])):
         trees.append(course.tree())

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ramet.bench.elastic.commit_curves import Curve
-from ramet.denoise.running import Chunks, RunningReplies, Taken
+from ramet.denoise.running import Chunks, Emitted, RunningReplies
 from ramet.tree import BoolArray, FloatArray, IntArray
 
 Judge = Callable[[Chunks, FloatArray], FloatArray]  # of a step, and how sure the model was [M] -> how sure it is to be
@@ -29,7 +29,7 @@ class JudgedReplies:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._running, name)
 
-    def take(self, chunks: Chunks, tokens: IntArray, confidence: FloatArray, entropy: FloatArray) -> Taken:
+    def take(self, chunks: Chunks, tokens: IntArray, confidence: FloatArray, entropy: FloatArray) -> Emitted:
         judged = self._judge(chunks, confidence)
         return self._running.take(chunks, tokens, judged, entropy if judged is confidence else 1 - judged)
 

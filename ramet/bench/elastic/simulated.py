@@ -90,7 +90,7 @@ class SimulatedReplies:
             for passed in taken.passed().values():
                 self._commits.observe(passed)
                 self._commits.renew()
-        return StepOutcome(chunks.n_rows, taken.n_told, taken.finish != GOES_ON)
+        return StepOutcome(chunks.n_rows, taken.n_emitted, taken.finish != GOES_ON)
 
     def _chosen(self, n_other: int) -> IntArray:
         """Of each reply, the largest chunk."""

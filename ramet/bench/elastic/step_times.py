@@ -15,7 +15,7 @@ from ramet.bench.core.random_model import RandomModel
 from ramet.bench.core.rates import DeviceRates
 from ramet.bench.core.samples import JsonObject
 from ramet.bench.elastic.judge import SeenStep
-from ramet.denoise.latency import Latency, Timing
+from ramet.denoise.latency import Latency, RowTiming
 from ramet.tree import WHOLE, Read, Segment, Tree
 
 Floats = npt.NDArray[np.float64]
@@ -70,7 +70,7 @@ class StepTimes:
     @classmethod
     def of(cls, points: Sequence[StepTiming], n_context: int, fit: Latency | None = None) -> Self:
         """n_context: rows in pages of each reply, as measured. fit: of other points; None makes one of these."""
-        timings = [Timing(max(1, round(p.rows)), p.seconds, p.batch * n_context) for p in points]
+        timings = [RowTiming(max(1, round(p.rows)), p.seconds, p.batch * n_context) for p in points]
         curves = []
         for batch in sorted({point.batch for point in points}):
             own = sorted((p.rows, p.seconds) for p in points if p.batch == batch)

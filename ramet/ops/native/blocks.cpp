@@ -19,7 +19,7 @@ struct Blocks {
     float* logprobs;
     int32_t *start, *until, *n_open, *steps, *streaks;
     const int32_t* group;
-    int32_t *told, *end;
+    int32_t *emitted, *end;
     const int32_t* n_prompt;
     const float* temperatures;
     const uint64_t* keys;
@@ -68,7 +68,7 @@ class Reply {
 
     int32_t size() const { return size_; }
     int32_t start() const { return of_.start[at_]; }
-    int32_t told() const { return of_.told[at_]; }
+    int32_t emitted() const { return of_.emitted[at_]; }
     int32_t end() const { return of_.end[at_]; }
     // Where in its live blocks nothing is run any more, behind a token that ends it.
     int32_t behind_end() const { return std::min(of_.until[at_] - start(), 2 * size_); }
@@ -161,7 +161,7 @@ class Reply {
 
     // Tell up to there, or the end; how the reply goes on.
     Finish tell(int32_t until) const {
-        of_.told[at_] = until;
+        of_.emitted[at_] = until;
         if (until != end()) return kGoesOn;
         return is_end(token(std::max(until - 1, start()) - start())) ? kStop : kLength;
     }
@@ -299,7 +299,7 @@ struct Drawn {
 // What a step made known: places in the arrays of `Taken`. sizes and streaks are of each reply, also where no row
 // tells how fast it comes.
 struct Taken {
-    int32_t *n_told, *sizes, *streaks, *tokens;
+    int32_t *n_emitted, *sizes, *streaks, *tokens;
     float* logprobs;
     int8_t* finish;
     uint8_t* passed;
@@ -307,7 +307,7 @@ struct Taken {
     // Of n replies, which tell so many tokens each at most.
     Taken(int32_t* data, int32_t n, int32_t most) {
         auto take = [&data](int32_t size) { return (data += size) - size; };
-        n_told = take(n), sizes = take(n), streaks = take(n), tokens = take(n * most), logprobs = (float*)take(n * most);
+        n_emitted = take(n), sizes = take(n), streaks = take(n), tokens = take(n * most), logprobs = (float*)take(n * most);
         finish = (int8_t*)data, passed = (uint8_t*)data + n;
     }
 
@@ -328,14 +328,14 @@ struct Taken {
 
     // What is known without a gap; a block that is known and cached is left behind. How many tokens that tells.
     int32_t tell(const Reply& reply) {
-        const int32_t gap = reply.gap(), told = reply.told(), until = std::min(reply.start() + gap, reply.end());
-        for (int32_t at = told - reply.start(); at < until - reply.start(); ++at)
+        const int32_t gap = reply.gap(), emitted = reply.emitted(), until = std::min(reply.start() + gap, reply.end());
+        for (int32_t at = emitted - reply.start(); at < until - reply.start(); ++at)
             *tokens++ = reply.token(at), *logprobs++ = reply.logprob(at);
-        *n_told++ = until - told;
+        *n_emitted++ = until - emitted;
         const Finish how = reply.tell(until);
         *finish++ = how;
         if (gap >= reply.size() && how == kGoesOn) reply.close();
-        return until - told;
+        return until - emitted;
     }
 };
 
@@ -417,7 +417,7 @@ void ramet_blocks_chunks(
 
 // `data` is what ramet_blocks_chunks wrote, of n_reads rows that are read. passed, accepted: which of them pass and are
 // accepted; null where that goes by the thresholds. Writes the arrays of `Taken`, as they stand there. Returns how many
-// tokens are told; -1 where the mask was drawn, or a row was not what it ran as.
+// tokens are emitted; -1 where the mask was drawn, or a row was not what it ran as.
 int32_t ramet_blocks_take(
     const ramet::Blocks* of, const int32_t* places, int32_t n, int32_t* data, int32_t n_reads_all,
     const int32_t* tokens, const float* confidence, const float* logprobs, uint8_t* passed, uint8_t* accepted,
@@ -429,7 +429,7 @@ int32_t ramet_blocks_take(
     if (!settled) drawn.passed = own.data(), drawn.accepted = own.data() + n_reads_all;
     const ramet::Chunks chunks(data, n, 2 * (int32_t)of->size);
     ramet::Taken taken(out, n, 2 * (int32_t)of->size);
-    int32_t n_told = 0, row = 0, read = 0;
+    int32_t n_emitted = 0, row = 0, read = 0;
     bool right = true;
     for (int32_t i = 0; i < n; ++i) {
         const ramet::Reply reply(*of, places[i]);
@@ -439,10 +439,10 @@ int32_t ramet_blocks_take(
         right &= own.keep(chunks.n_kept[i]) && own.accept(drawn);
         own.count(chunks.n_segments[i]);
         taken.show(reply, own.reads(), drawn.passed, of->ahead);
-        n_told += taken.tell(reply);
+        n_emitted += taken.tell(reply);
         drawn.pass(n_reads), row += chunks.n_rows[i], read += n_reads;
     }
-    return right ? n_told : -1;
+    return right ? n_emitted : -1;
 }
 
 }  // extern "C"

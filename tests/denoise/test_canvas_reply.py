@@ -14,7 +14,7 @@ from oracles import denoising
 from scipy.special import log_softmax
 
 from ramet.denoise.canvas_config import CanvasConfig
-from ramet.denoise.course import Writing
+from ramet.denoise.canvas_reply import CanvasReply
 from ramet.denoise.noise import Noise
 from ramet.errors import InvalidRequest
 from ramet.generation import Generation, GenerationRequest, Piece
@@ -54,7 +54,7 @@ def written(
 ) -> tuple[list[Piece], list[Tree]]:
     """A request's pieces, and the trees that it took, of which every result is a logit of `logits`."""
     pieces: list[Piece] = []
-    course = Writing(GenerationRequest(**{"prompt": PROMPT} | asked), settings, pieces.append)
+    course = CanvasReply(GenerationRequest(**{"prompt": PROMPT} | asked), settings, pieces.append)
     embedding, trees, ended = torch.ones(VOCAB_SIZE, 4), [], False
     while not ended:
         trees.append(course.tree())
@@ -153,7 +153,9 @@ def test_a_narrow_canvas() -> None:
     pieces, trees = written(canvas_length=3, max_tokens=7)
     assert [len(piece.positions) for piece in pieces] == [3, 3, 1]
     assert {int(tree.lengths[1]) for tree in trees} == {3}
-    assert Writing(GenerationRequest(PROMPT, canvas_length=3, max_tokens=7), SETTINGS, print).limits.n_tokens == 5 + 9
+    assert (
+        CanvasReply(GenerationRequest(PROMPT, canvas_length=3, max_tokens=7), SETTINGS, print).limits.n_tokens == 5 + 9
+    )
 
 
 def test_a_read() -> None:
@@ -296,7 +298,7 @@ def test_the_likeliest_are_told_where_a_step_may_be_the_last() -> None:
 def test_what_does_not_fit(asked: dict[str, Any], field: str) -> None:
     request = GenerationRequest(**{"prompt": PROMPT} | asked)
     with pytest.raises(InvalidRequest) as error:
-        Writing(request, SETTINGS, lambda _: pytest.fail("a piece of nothing"))
+        CanvasReply(request, SETTINGS, lambda _: pytest.fail("a piece of nothing"))
     assert error.value.field == field
 
 
@@ -316,7 +318,7 @@ def test_an_id_that_is_none_is_named_with_the_bound() -> None:
         ("seed_canvas", (*SEED_CANVAS[1:], -7)),
     ):
         with pytest.raises(InvalidRequest, match=f"^{field}: ids run from 0 to {VOCAB_SIZE - 1}; {ids[-1]} is none"):
-            Writing(GenerationRequest(**{"prompt": PROMPT, field: ids}), SETTINGS, lambda _: None)
+            CanvasReply(GenerationRequest(**{"prompt": PROMPT, field: ids}), SETTINGS, lambda _: None)
 
 
 def test_at_temperature_0_each_step_draws_the_likeliest() -> None:

@@ -1,4 +1,4 @@
-"""Asked: what live replies ask for, whatever way they are written in: their end, and how tokens are drawn."""
+"""ReplyTable: what running replies request, however they are written: their end, and how tokens are drawn."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _NO_ID = -1
 _T = TypeVar("_T", bound=np.generic)
 
 
-class Asked:
-    """Of each place what its reply asks for, in arrays that grow by doubling. Gives out places, those that became free
-    last first.
+class ReplyTable:
+    """What the reply of each place requests and has got, in arrays that grow by doubling. Gives out places, those that
+    became free last first.
 
-    told, end, n_prompt [P] are positions, as in Beginning; keys [P, 2] those of the noise; stop_ids [P, E], -1 behind
-    the last, those that end a reply.
+    emitted, end, n_prompt [P] are positions, as in Beginning; keys [P, 2] those of the noise; stop_ids [P, E], -1
+    behind the last, those that end a reply.
     """
 
     def __init__(self) -> None:
-        self.told, self.end, self.n_prompt = np.zeros((3, 0), np.int32)
+        self.emitted, self.end, self.n_prompt = np.zeros((3, 0), np.int32)
         self.temperatures = np.zeros(0, np.float32)
         self.keys = np.zeros((0, 2), np.uint64)
         self.top_p, self.top_k = np.zeros(0, np.float32), np.zeros(0, np.int32)
@@ -36,13 +36,13 @@ class Asked:
 
     def __len__(self) -> int:
         """Places that arrays have."""
-        return len(self.told)
+        return len(self.emitted)
 
     def add(self, beginning: Beginning) -> int:
         if not self._free:
             self._grow()
         place = self._free.pop()
-        self.told[place], self.end[place] = beginning.told, beginning.end
+        self.emitted[place], self.end[place] = beginning.emitted, beginning.end
         self.n_prompt[place] = beginning.n_prompt
         draws = self._draws[place] = beginning.draws
         self.temperatures[place], self.top_p[place], self.top_k[place] = draws.temperature, draws.top_p, draws.top_k
@@ -72,8 +72,8 @@ class Asked:
         return found
 
     def finish(self, places: IntArray, last: IntArray) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
-        """[N] of replies that told tokens to up to their ends, or not, the last one where they did."""
-        done = self.told[places] == self.end[places]
+        """[N] of replies that emitted tokens up to their ends, or not, the last one where they did."""
+        done = self.emitted[places] == self.end[places]
         return np.where(done, np.where(self.is_end(places, last), STOP, LENGTH), GOES_ON).astype(np.int8)
 
     def sampling(self, places: IntArray, uniforms: FloatArray) -> Sampling:
@@ -83,7 +83,7 @@ class Asked:
     def _grow(self) -> None:
         n = len(self)
         more = max(n, 8)
-        for name in ("told", "end", "n_prompt", "temperatures", "keys", "top_p", "top_k", "stop_ids"):
+        for name in ("emitted", "end", "n_prompt", "temperatures", "keys", "top_p", "top_k", "stop_ids"):
             setattr(self, name, grown(getattr(self, name), more))
         self._draws += [None] * more
         self._ends += [frozenset()] * more

@@ -1,4 +1,4 @@
-"""Writing: a reply, canvas by canvas."""
+"""CanvasReply: a reply, canvas by canvas."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ramet.generation import Finish, GenerationRequest, Piece
 from ramet.tree import WHOLE, IntArray, Limits, Reads, Segment, Tree
 
 
-class Writing:
-    """The course of a request's reply: below the prompt and all finished canvases, one more is denoised.
+class CanvasReply:
+    """The steps of a request's reply: below the prompt and all finished canvases, one more is denoised.
 
     A step's tree has two segments, the trunk and the canvas. The first step of a canvas is the pass in which the
     canvas before it is encoded, as the prompt is with the first. `on_piece` gets each finished canvas, as soon as
