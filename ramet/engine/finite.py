@@ -24,7 +24,7 @@ def check(packed: Round, reads: Sequence[Reads], logsumexp: torch.Tensor, sample
     """Raise NotFinite where a number is none among those that were asked for: logits, sums over the vocabulary, and
     log-probabilities of what was drawn, which are none where any logit of their row is."""
     due = packed["normalize"][packed["read_index"]] > 0
-    found = [logsumexp.float().cpu().numpy()[: len(due)][due]] if reads else []
+    found = [logsumexp.float().cpu().numpy()[: len(due)][due]] if len(logsumexp) else []
     found += [each.logits for each in reads]
     found += [stepped.logprobs[:, 0] for each in reads for stepped in each.stepped]
     found += [] if sampled is None else [sampled.logprobs.numpy()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter, deque
@@ -24,6 +25,7 @@ from ramet.engine.sizing import Sizing
 from ramet.errors import Cancelled, EngineFault, RametError
 from ramet.tree import Reads
 
+_LOGGER = logging.getLogger(__name__)
 COUNTS = (
     "requests", "rounds", "tokens", "failed_rounds", "canvas_reads", "two_step_reads", "read_fallbacks",
 )  # fmt: skip
@@ -213,6 +215,7 @@ class Loop:
     def _recover(self, batch: Batch, error: Exception) -> None:
         """After a failed round its jobs run again, each alone. One that fails alone gets the fault, behind all that was
         known of it before."""
+        _LOGGER.warning("a round of %d requests failed: %r", len(batch.all_jobs), error)
         self.emit()
         self._since = time.perf_counter()
         self.counts["failed_rounds"] += 1

@@ -114,7 +114,34 @@ def test_decisions_share_rounds_with_replies() -> None:
             beside = decision.result()
             assert all(len(reply.result().tokens) == 200 for reply in replies)
         assert max(shared, default=0) > 0
+        assert engine.stats()["failed_rounds_total"] == 0
         assert_close(beside.answers, alone.answers)
+
+
+@pytest.mark.parametrize("name", ["sdar", "qwen3", "qwen3_5"])
+def test_prompts_share_rounds_with_running_replies(name: str) -> None:
+    """A round has both, and none of them fails: one that did would run again, each of its replies alone."""
+    source = block_models.saved(name)[0] if name == "sdar" else None
+    given = {"chunk_size": "4", "block_size": BLOCK} if name == "sdar" else {}
+    with tiny_engine(name, source, **given) as engine:
+        launch, both = engine.runner.launch, list[Any]()
+
+        def noticed(batch: Any) -> Any:
+            both.extend([batch] if batch.step is not None and batch.units else [])
+            return launch(batch)
+
+        engine.runner.launch = noticed  # type: ignore[method-assign]
+        requests = [
+            GenerationRequest(tuple(p), 200, temperature=0.0, ignore_eos=True) for p in prompts(engine, [9] * 12)
+        ]
+        first = engine.writer.start(requests[0], lambda _: None)[0]
+        for request in requests[1:]:
+            n_rounds = engine.stats()["rounds_total"]
+            wait_until(lambda before=n_rounds: first.done() or engine.stats()["rounds_total"] > before)  # type: ignore[misc]
+            engine.writer.start(request, lambda _: None)
+        assert_idle(engine)
+        assert both
+        assert engine.stats()["failed_rounds_total"] == 0
 
 
 def test_who_leaves_in_the_middle_of_a_block_leaves_nothing_behind() -> None:
