@@ -9,7 +9,6 @@ below, if there is one.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -353,13 +352,6 @@ class Pages:
         del self._checkpoints[node.key]
         self._slots.drop([node.state])
         node.state = -1
-
-
-def n_common(some: Sequence[bytes], others: Sequence[bytes]) -> int:
-    """How many keys two paths have in common: those behind the first that differs differ too."""
-    if some[:1] != others[:1]:  # most do not begin alike, and many are compared
-        return 0
-    return bisect_left(range(min(len(some), len(others))), True, key=lambda i: some[i] != others[i])
 
 
 def _n_leading(keys: Sequence[bytes], is_known: Callable[[bytes], bool]) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 
-from ramet.cache.pages import Pages, n_common
+from ramet.cache.pages import Pages
 from ramet.engine.batch import Batch
 from ramet.engine.cutting import leads
 from ramet.engine.decoding import Decoding
@@ -30,17 +31,19 @@ class Admission:
         self._pages: Pages = packer.pages
         self._n_others = n_other_states
         self.is_crowded = False  # pages ran out for replies, and none has ended since
+        self.stuck: set[Job] = set()  # prompts that found no page, or slot, in this round: no tree waits for them
         self._promised: list[tuple[float, int]] = []  # (who came before that is promised them, pages)
-        self._ahead: dict[bytes, list[Job]] = {}  # trees whose trunks are still due, by the key of their first page
+        self._ahead: list[Job] = []  # trees whose trunks are still due
+        self._came: dict[int, dict[bytes, float]] = {}  # of these, by a page's number and key: when the first came
 
     def look(self) -> None:
         """Note, as a round is made, what is promised, and which trunks are still due."""
+        self.stuck.clear()
         self._promised = self._promises()
-        self._ahead = {}
+        self._ahead, self._came = [], {}
         if any(job.reply is not None for job in self._jobs.waiting):
-            for job in (*self._jobs.running, *self._jobs.waiting):
-                if job.reply is None and job.keys and not (job.tasks and not leads(job.tasks[0])):
-                    self._ahead.setdefault(job.keys[0], []).append(job)
+            trees = (job for job in (*self._jobs.running, *self._jobs.waiting) if job.reply is None and job.keys)
+            self._ahead = [job for job in trees if not (job.tasks and not leads(job.tasks[0]))]
 
     def n_pages_for(self, max_position: int) -> int:
         """Pages that a tree may need at once when it is cut: its longest path, and a copy at each fork."""
@@ -73,19 +76,30 @@ class Admission:
     def awaits(self, job: Job, batch: Batch) -> bool:
         """Whether others are computing more of this one's trunk than is kept: in pieces, for a reply, or, where this
         one is a reply, in any way, or are to begin before it."""
-        for other in self._leading(job, batch):
-            n = n_common(job.keys, other.keys)
-            if n * self._pages.page_size >= self._packer.min_piece and job.keys[n - 1] not in self._pages:
-                return True
-        return False
+        n_kept = bisect_left(range(len(job.keys)), True, key=lambda i: job.keys[i] not in self._pages)
+        at = max(n_kept, -(-self._packer.min_piece // self._pages.page_size) - 1)
+        if at >= len(job.keys):
+            return False
+        key = [job.keys[at]]  # of the first page that is worth to wait for: it says all that comes before it
+        if any(other.keys[at : at + 1] == key for other in self._leading(job, batch)):
+            return True
+        return job.reply is not None and self._first_came(at).get(key[0], math.inf) < job.queued_at
 
     def _leading(self, job: Job, batch: Batch) -> Iterator[Job]:
         for each in (batch, *self._jobs.in_flight):
-            yield from (other for other in each.leading if job.reply or other.reply or self._packer.is_cut(other))
-        yield from self._jobs.prompts
-        if job.reply is not None and job.keys:
-            ahead = self._ahead.get(job.keys[0], [])
-            yield from (other for other in ahead if other.queued_at < job.queued_at and other not in batch.leading)
+            yield from (other for other in each.leading if other not in self.stuck)
+            if job.reply is not None:
+                yield from each.whole
+        yield from (other for other in self._jobs.prompts if job.reply is not None or other not in self.stuck)
+
+    def _first_came(self, at: int) -> dict[bytes, float]:
+        """Of the trees whose trunks are still due, by the key of a page, when the first came."""
+        if at not in self._came:
+            found = self._came[at] = {}
+            for job in self._ahead:
+                if at < len(job.keys):
+                    found[job.keys[at]] = min(found.get(job.keys[at], math.inf), job.queued_at)
+        return self._came[at]
 
     def _has_pages(self, job: Job) -> bool:
         """Whether there are pages for a reply's first rows, but for those that are held and those promised to trees

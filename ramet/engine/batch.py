@@ -49,6 +49,7 @@ class Batch:
     parts: list[list[Part]] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
     leading: list[Job] = field(default_factory=list)
+    whole: list[Job] = field(default_factory=list)
     n_tokens: int = 0
     step: DecodingStep | None = None
     room: int = 0

@@ -45,7 +45,8 @@ class Inbox:
             self._arrived.put(job)
 
     def call(self, task: Callable[[], None]) -> None:
-        """Let the engine's thread do something between two rounds, and wait until it has; nothing once it is closed."""
+        """Let the engine's thread do something between two rounds, and wait until it has; nothing once it has
+        ended."""
         done = Future[None]()
 
         def do() -> None:
@@ -55,7 +56,7 @@ class Inbox:
                 done.set_result(None)
 
         with self._lock:
-            if self.is_closed:
+            if self.is_closed or self.fault is not None:
                 return
             self._arrived.put(do)
         done.result()

@@ -42,7 +42,7 @@ class Jobs:
     @property
     def flying(self) -> set[Job]:
         """Those of rounds under way: what follows in them waits for the commit."""
-        return {job for batch in self.in_flight for job in batch.all_jobs}
+        return {job for batch in self.in_flight for job in batch.all_jobs} if self.in_flight else set()
 
     @property
     def prompts(self) -> list[Job]:

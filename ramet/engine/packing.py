@@ -74,24 +74,25 @@ class Packer:
             self._mark_parting(job)
         job.tasks = self._left(job, Task(tree, Path(), 0, len(tree.lengths)), path)
 
-    def advance(self, job: Job, batch: Batch, limit: int) -> None:
-        """Bring what fits of a job into the round; what depends on this round waits in its part.
+    def advance(self, job: Job, batch: Batch, limit: int) -> bool:
+        """Bring what fits of a job into the round; what depends on this round waits in its part. False where a piece
+        found no page, or no slot.
 
         A round gets at most one piece of a trunk, and its branches go before its siblings: so a job never holds more
         pages than admission promises it.
         """
         assert job.tasks
         if leads(job.tasks[0]) and job.tasks[0].path.length < job.n_keep:
-            batch.leading.append(job)
+            (batch.leading if job.reply or self.is_cut(job) else batch.whole).append(job)
         left = min(limit, batch.left)
         while job.tasks:
             task = job.tasks[0]
             held = above_canvas(task) if job.two_steps else 0
             last = 0 if held or job.reply is not None else fitting(task, left)
             if not last:
-                self._piece(job, batch, task, left, held or task.first + 1)
-                return
+                return self._piece(job, batch, task, left, held or task.first + 1)
             left -= self._whole(job, batch, task, last)
+        return True
 
     def take_spare(self) -> int | None:
         """A slot for a recurrent state that is still to come; -1 where the model has none, None where all are held."""
@@ -148,7 +149,7 @@ class Packer:
         self._add(job, batch, part, n, _Kept(n_context, *(room or (_NONE, None)), states), [])
         return n
 
-    def _piece(self, job: Job, batch: Batch, task: Task, left: int, last: int) -> None:
+    def _piece(self, job: Job, batch: Batch, task: Task, left: int, last: int) -> bool:
         """Bring the first path, its segments before `last`, or as many rows of its first root as fit, into pages for
         all that sees them, if there is room in round, pages and states. Few rows wait for the next round, unless
         nothing else goes into this one."""
@@ -158,10 +159,10 @@ class Packer:
         if n > left:
             n, last = cut_at(task, min(left, n_root), self.grain), task.first + 1
         if n < (min(self.min_piece, n_root) if batch.has_like(job) else 1):
-            return
+            return True
         end = self.take_spare()
         if end is None:
-            return
+            return False
         is_fork = int(task.tree.behind[task.first]) < task.last
         path = self.pages.fork(task.path) if is_fork else task.path
         room = self.pages.extend(path, n)
@@ -171,7 +172,7 @@ class Packer:
                 self.pages.drop_state(end)
             if is_fork:
                 self.pages.release(path)
-            return
+            return False
         job.tasks.pop(0)
         then = self._left(job, task, self.pages.fork(path, state=end))
         if is_fork:
@@ -181,6 +182,7 @@ class Packer:
             states.append((path.length, self.pages.hold_state(end)))
         part = Task(task.tree, path, task.first, last, task.skip)
         self._add(job, batch, part, n, _Kept(n_context, *room, states), then)
+        return True
 
     def _checkpoints(self, job: Job, first: int, last: int) -> list[tuple[int, int]]:
         """The job's marks m with first < m < last, and a slot for each, as far as there are any."""

@@ -33,7 +33,9 @@ class Prompts:
 
     def wait(self, job: Job) -> None:
         """Let a reply wait again, before all others, since it came before them."""
+        alone = job.alone
         self.expect(job)
+        job.alone = alone
         self._jobs.waiting.appendleft(job)
 
     def give_up(self, job: Job) -> None:
@@ -63,8 +65,14 @@ class Prompts:
             if job.reply.n_cached is None:
                 job.reply.n_cached = job.n_cached
         if not job.is_ready:
-            self._packer.advance(job, batch, room)
-        elif (spare := self._packer.take_spare()) is not None:
+            if not self._packer.advance(job, batch, room):
+                self._admission.stuck.add(job)
+        else:
+            self.begin(job)
+
+    def begin(self, job: Job) -> None:
+        """A reply whose prompt is in pages runs from now on, if there is a slot for its next state."""
+        if (spare := self._packer.take_spare()) is not None:
             self._jobs.running.remove(job)
             self._decoding.add(job, job.tasks.pop().path if job.tasks else Path(), spare)
 
@@ -75,7 +83,10 @@ class Prompts:
             if only in (None, job):
                 self.bring_in(job, batch, end - batch.n_tokens)
         for job in [job for job in self._jobs.waiting if job.reply is not None and only in (None, job)]:
-            if end - batch.n_tokens < 1 or not self._admission.may_begin(job):
+            if end - batch.n_tokens < 1:
                 return
-            if only is not None or not self._admission.awaits(job, batch):
-                self.bring_in(job, batch, end - batch.n_tokens)
+            if only is None and self._admission.awaits(job, batch):
+                continue
+            if not self._admission.may_begin(job):
+                return
+            self.bring_in(job, batch, end - batch.n_tokens)

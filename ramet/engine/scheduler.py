@@ -96,15 +96,19 @@ class Scheduler:
         for job in batch.jobs:
             job.n_rounds += 1
             job.alone = job.alone and job.reply is None
-        done = [job for job in batch.jobs if not job.tasks]
-        for job in done:
+        for job in batch.jobs:
+            if job.is_ready:
+                assert self._prompts is not None
+                self._prompts.begin(job)
+        ended = list[Job]()
+        if batch.step is not None:
+            assert self.decoding is not None
+            assert drawn is not None
+            ended = self.decoding.commit(batch.step, drawn)
+            self._admission.is_crowded &= not ended
+        done = [job for job in batch.jobs if job.reply is None and not job.tasks]
+        for job in done:  # not before: where the step fails, they are still there to get the fault
             self.jobs.running.remove(job)
-        if batch.step is None:
-            return done
-        assert self.decoding is not None
-        assert drawn is not None
-        ended = self.decoding.commit(batch.step, drawn)
-        self._admission.is_crowded &= not ended
         return [*done, *ended]
 
     def emit(self) -> None:
@@ -141,7 +145,6 @@ class Scheduler:
                 continue
             assert self._prompts is not None
             self._prompts.wait(job)
-            job.alone = True
         for job in batch.step.jobs if batch.step else []:
             job.alone = True
 
@@ -175,35 +178,36 @@ class Scheduler:
         return self.decoding is not None and (len(self.decoding) > 0 or self.jobs.has_replies)
 
     def _made(self) -> Batch:
-        batch = Batch(room=self.max_round_tokens)
-        self._admission.look()
-        landed = self._landed()
-        alone = self._alone(landed)
-        if alone is not None and self._run_alone(alone, batch):
+        batch, flying = Batch(room=self.max_round_tokens), self.jobs.flying
+        landed = [job for job in self.jobs.running if job not in flying]
+        if not (landed or self.jobs.between or self.jobs.waiting or self._has_replies):
             return batch
-        only = alone if alone is not None and alone.reply is not None else None
+        self._admission.look()
+        trees = (job for job in (*landed, *self.jobs.between, *self.jobs.waiting) if job.reply is None)
+        tree = next((job for job in trees if job.alone), None)
+        if tree is not None and self._run_alone(tree, batch):
+            return batch
+        only = self._alone_reply()
+        if only is not None and self._run_alone(only, batch):
+            return batch
         if only is None:
             self._start_passed(batch)
         self._encode(batch, only)
-        for job in landed:
-            if job.reply is None:
-                share = self._half if self._trees(self.jobs.waiting) or self.jobs.between else self.max_round_tokens
-                self._packer.advance(job, batch, share)
+        if only is not None and batch:  # others gave up their pages for it
+            self._step(batch, only)
+            return batch
+        for job in self._trees(landed):
+            share = self._half if self._trees(self.jobs.waiting) or self.jobs.between else self.max_round_tokens
+            self._packer.advance(job, batch, share)
         self._go_on(batch)
         self._start_waiting(batch)
         self._step(batch)
         return batch
 
-    def _landed(self) -> list[Job]:
-        flying = self.jobs.flying
-        return [job for job in self.jobs.running if job not in flying]
-
-    def _alone(self, landed: list[Job]) -> Job | None:
-        """A job that is to share no round; of replies one that need not wait for what others hold."""
-        trees = (job for job in (*landed, *self.jobs.between, *self.jobs.waiting) if job.reply is None)
-        found = next((job for job in trees if job.alone), None)
-        if found is not None or self.decoding is None:
-            return found
+    def _alone_reply(self) -> Job | None:
+        """A reply that is to share no round, and need not wait for what others hold."""
+        if self.decoding is None or not self._has_replies:
+            return None
         begun = next((job for job in (*self.decoding, *self.jobs.prompts) if job.alone), None)
         waiting = (job for job in self.jobs.waiting if job.alone and job.reply is not None)
         return begun or next(filter(self._admission.may_begin, waiting), None)
@@ -211,7 +215,7 @@ class Scheduler:
     def _encode(self, batch: Batch, only: Job | None) -> None:
         """Bring in rows of prompts, of one alone where it waits for what others hold, and leave rows to the running
         replies. Where there are trees, these get half of the rest."""
-        if self.decoding is None or self._prompts is None:
+        if self.decoding is None or self._prompts is None or not self._has_replies:
             return
         trees = self.jobs.has_trees
         if not (trees or self.jobs.has_replies):  # running replies have all of the round

@@ -47,6 +47,16 @@ def scheduler(max_round_tokens: int = 2048, n_pages: int = 100) -> Scheduler:
     return Scheduler(pages, max_round_tokens, decoding=decoding)
 
 
+def other(seed: int, n: int, n_tokens: int) -> Job:
+    """A reply that shares nothing."""
+    ids = np.random.default_rng(seed).integers(1000, 2000, n).astype(np.int32)
+    beginning = Beginning(
+        n - 1, ids[n - 1 :], np.ones(1, np.bool_), n, n, n + n_tokens, frozenset(), UnmaskPolicy(block=1),
+        Draws(0.0, 0, 1.0, Noise(n)),
+    )  # fmt: skip
+    return Job.of(Reply(ids, beginning))
+
+
 def rounds(queue: Scheduler, *jobs: Job) -> list[Batch]:
     """All of them, until nothing is left."""
     for job in jobs:
@@ -55,12 +65,19 @@ def rounds(queue: Scheduler, *jobs: Job) -> list[Batch]:
     while len(queue):
         found.append(batch := queue.next())
         assert batch
-        reads = [Reads(t.columns.astype(np.float32), np.zeros(len(t.read_rows), np.float32), t.offsets)
-                 for t in (unit.tree for unit in batch.units)]  # fmt: skip
-        n = 0 if batch.step is None else len(batch.step.chunks.reads)
-        drawn = DrawnRows(np.zeros(n, np.int32), np.ones(n, np.float32), np.zeros(n, np.float32))
-        queue.commit(batch, reads, drawn)
+        ended(queue, batch)
     return found
+
+
+def ended(queue: Scheduler, batch: Batch) -> list[Job]:
+    """Commit a round: the jobs that ended with it."""
+    reads = [
+        Reads(tree.columns.astype(np.float32), np.zeros(len(tree.read_rows), np.float32), tree.offsets)
+        for tree in (unit.tree for unit in batch.units)
+    ]
+    n = 0 if batch.step is None else len(batch.step.chunks.reads)
+    drawn = DrawnRows(np.zeros(n, np.int32), np.ones(n, np.float32), np.zeros(n, np.float32))
+    return queue.commit(batch, reads, drawn)
 
 
 @pytest.mark.parametrize(
@@ -106,3 +123,88 @@ def test_a_reply_waits_for_no_decision_that_came_later() -> None:
     queue.add(early)
     queue.add(late)
     assert queue.next().jobs == [early]
+
+
+def test_a_decision_waits_for_no_prompt_that_finds_no_page() -> None:
+    """The decision shares its trunk, but fits a round and needs no page."""
+    queue = scheduler(n_pages=20)
+    queue.add(other(0, 80, 200))
+    for _ in range(5):
+        ended(queue, queue.next())
+    late = decision(8, 8)
+    queue.add(reply(7))
+    queue.add(late)
+    assert late in ended(queue, queue.next())
+
+
+def test_a_reply_steps_in_the_round_behind_its_prompt() -> None:
+    """Trees that wait leave it the rows."""
+    queue = scheduler(max_round_tokens=64)
+    first = other(1, 30, 5)
+    queue.add(first)
+    ended(queue, queue.next())
+    for n in range(4):
+        queue.add(Job(Tree.of([Segment(np.arange(60) + 100 * n, reads=[Read([1])])]), Future()))
+    batch = queue.next()
+    assert batch.step is not None
+    assert batch.step.jobs == [first]
+
+
+def test_replies_that_are_to_run_alone_do_so_beside_a_tree_that_waits_for_their_pages() -> None:
+    """One of them fails in every round: alone it ends with its fault, and the others are done."""
+    queue = scheduler(max_round_tokens=64, n_pages=24)
+    bad, good = other(1, 40, 150), other(2, 40, 150)
+    queue.add(bad)
+    queue.add(good)
+    for _ in range(60):
+        ended(queue, queue.next())
+    branches = [Segment(np.arange(5), 0, reads=[Read([1])]) for _ in range(3)]
+    tree = Job(Tree.of([Segment(np.arange(100) + 5000), *branches]), Future(), n_keep=100)
+    tree.alone = bad.alone = good.alone = True  # as behind a round that failed
+    queue.add(tree)
+    n_failed = 0
+    while len(queue):
+        batch = queue.next()
+        if bad not in batch.all_jobs:
+            ended(queue, batch)
+            continue
+        assert batch.all_jobs == [bad]
+        n_failed += 1
+        queue.drop([bad], batch)
+    assert n_failed == 1
+    assert good.reply is not None
+    assert len(good.reply.tokens) == 150
+
+
+def test_a_reply_that_gives_up_its_pages_is_still_to_run_alone() -> None:
+    queue = scheduler(max_round_tokens=64, n_pages=8)
+    jobs = [other(1, 40, 70), other(2, 40, 70)]
+    for job in jobs:
+        queue.add(job)
+    for _ in range(200):
+        jobs[1].alone = True
+        ended(queue, queue.next())
+        if jobs[1] in queue.jobs.waiting:
+            break
+    assert jobs[1] in queue.jobs.waiting
+    assert jobs[1].alone
+
+
+def test_trees_get_the_fault_where_a_caller_of_a_reply_raises() -> None:
+    """What a step made known is given to its caller before the trees of its round have left the queue."""
+
+    def raises(_: object) -> None:
+        raise RuntimeError("no")
+
+    queue = scheduler()
+    lone, late = other(1, 30, 1), decision(8, 8)
+    assert lone.reply is not None
+    lone.reply.on_piece = raises
+    queue.add(lone)
+    ended(queue, queue.next())
+    queue.add(late)
+    batch = queue.next()
+    assert set(batch.all_jobs) == {lone, late}
+    with pytest.raises(RuntimeError):
+        ended(queue, batch)
+    assert late in queue.abandon()
