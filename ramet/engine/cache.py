@@ -37,11 +37,16 @@ class Cache:
     @classmethod
     def allocate(cls, model: Decoder, settings: EngineSettings) -> Cache:
         """Of a model with recurrent layers half of the bytes are for its states. Pages end where blocks of masks do,
-        whose rows see each other: so the tokens of whole pages say what is in them."""
+        whose rows see each other: so the tokens of whole pages say what is in them. Raises InvalidRequest where rounds
+        are too short for a piece, or memory is lacking."""
         assert settings.cache_bytes
+        assert settings.max_round_tokens
         shape, dtype = model.shape, DTYPES[settings.dtype]
         size = math.lcm(PAGE_SIZE, settings.block_size or 1)
         page, state = size * row_bytes(shape, dtype), state_bytes(shape, dtype)
+        grain = 1 if not state else math.lcm(PAGE_SIZE, CHUNK) if settings.batch_invariant else PAGE_SIZE
+        if settings.max_round_tokens < grain:
+            raise InvalidRequest(f"must be at least {grain} for this model", field="max_round_tokens")
         budget = settings.cache_bytes // 2 if state else settings.cache_bytes
         n_pages = max(1, budget // page) if page else STATES_A_JOB
         n_states = max(2 * STATES_A_JOB, budget // state) if state else 0
@@ -52,7 +57,6 @@ class Cache:
             raise InvalidRequest(what, field="cache_bytes") from error
         tiers = _tiers(settings, model, size)
         pages = Pages(n_pages, size, n_states, LowerLevels(store, tiers) if tiers else None)
-        grain = 1 if not state else math.lcm(PAGE_SIZE, CHUNK) if settings.batch_invariant else PAGE_SIZE
         return cls(store, pages, tiers, grain, settings.checkpoint_spacing, page, state)
 
     def kept(self, n_keep: int, mark: int) -> tuple[int, tuple[int, ...]]:

@@ -11,17 +11,12 @@ import numpy as np
 
 from ramet.cache.pages import Pages, Path
 from ramet.cache.tables import Tables
-from ramet.denoise.block_config import BlockConfig
-from ramet.denoise.elastic import Fixed
-from ramet.denoise.next_tokens import NextTokens
 from ramet.denoise.running import GOES_ON, Emitted, RunningReplies
 from ramet.engine.batch import DecodingStep
-from ramet.engine.cache import Cache
 from ramet.engine.chunk_choice import ChunkChoice
 from ramet.engine.host import Host
 from ramet.engine.job import Job
 from ramet.engine.reply import Reply
-from ramet.engine.settings import EngineSettings
 from ramet.tree import FloatArray, IntArray
 
 _COUNTS = ("reply_tokens", "reply_steps", "reply_rows", "preemptions")
@@ -165,7 +160,15 @@ class Decoding:
 
     def drop(self, job: Job) -> None:
         """End a reply, with what it holds."""
-        self._pages.release(self._released(job))
+        reply = _reply(job)
+        self.running.drop(reply.place)
+        path = self._tables.drop(reply.place)
+        if self._pages.recurrent:
+            self._pages.drop_state(int(self._spare[reply.place]))
+            path.state = int(self._states[reply.place])
+        del self._jobs[reply.place]
+        reply.place = -1
+        self._pages.release(path)
 
     def stats(self) -> dict[str, float]:
         """Counters."""
@@ -221,33 +224,6 @@ class Decoding:
             keys = self._pages.keys(reply.known(path.length), job.salt, self.block)
             self._pages.keep(keys, path)
         self.drop(job)
-
-    def _released(self, job: Job) -> Path:
-        """The path of a reply that leaves its place."""
-        reply = _reply(job)
-        self.running.drop(reply.place)
-        path = self._tables.drop(reply.place)
-        if self._pages.recurrent:
-            self._pages.drop_state(int(self._spare[reply.place]))
-            path.state = int(self._states[reply.place])
-        del self._jobs[reply.place]
-        reply.place = -1
-        return path
-
-
-def decoding_for(cache: Cache, settings: EngineSettings, blocks: BlockConfig | None, host: Host) -> Decoding:
-    """Of a model that fills in masks by blocks, of another token by token."""
-    assert settings.max_round_tokens
-    half = settings.max_round_tokens // 2
-    if blocks is None:
-        running: RunningReplies = NextTokens()
-        most, block, mask = half, 1, -1
-    else:
-        running = host.blocks(blocks.size, blocks.mask, mode=settings.mode, ahead=settings.ahead)
-        most, block, mask = half // running.least, blocks.size, blocks.mask
-    most = max(1, min(most, settings.max_round_requests or most))
-    choice, keeps = ChunkChoice(Fixed(running.largest), block), not settings.batch_invariant
-    return Decoding(running, choice, cache.pages, host, block=block, mask=mask, max_running=most, keeps=keeps)
 
 
 def _reply(job: Job) -> Reply:

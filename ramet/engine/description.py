@@ -31,8 +31,8 @@ def describe(engine: Engine) -> dict[str, str]:
         found |= engine.blocks.describe()
     if engine.sizing is not None:
         found["chunk_size"] = engine.sizing.describe()
+        if engine.sizing.latency is not None:
+            found["latency"] = latency.describe(engine.sizing.latency)
     if engine.decoding is not None:
         found["draws"] = engine.sampling.describe()
-    if engine.latency is not None:
-        found["latency"] = latency.describe(engine.latency)
     return found | {f"op {name}": why for name, why in engine.model.ops.why.items()}

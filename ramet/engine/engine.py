@@ -13,12 +13,11 @@ from ramet.decide.decider import Decider
 from ramet.decision import Decision
 from ramet.denoise.block_config import BlockConfig
 from ramet.denoise.canvas_config import CanvasConfig
-from ramet.denoise.latency import Latency
+from ramet.engine.assembly import decoding_for, scheduler_for, writer_for
 from ramet.engine.cache import Cache
-from ramet.engine.canvas_writer import CanvasWriter
 from ramet.engine.checks import TreeCheck, check_kinds
 from ramet.engine.decisions import Decisions, request_of
-from ramet.engine.decoding import decoding_for
+from ramet.engine.decoding import Decoding
 from ramet.engine.description import describe
 from ramet.engine.inbox import Inbox
 from ramet.engine.job import Job
@@ -28,12 +27,11 @@ from ramet.engine.loop import Loop
 from ramet.engine.multi_step_read import MultiStepRead
 from ramet.engine.outbox import PieceOutbox
 from ramet.engine.reply import Reply
-from ramet.engine.reply_writer import SamplingDefaults, reply_writer_for
-from ramet.engine.scheduler import Scheduler
+from ramet.engine.reply_writer import SamplingDefaults
 from ramet.engine.settings import EngineSettings
 from ramet.engine.sizing import Sizing
 from ramet.engine.writer import Writer
-from ramet.errors import EngineFault, InvalidRequest, NotSupported
+from ramet.errors import EngineFault, NotSupported
 from ramet.generation import Generation, GenerationRequest, Piece
 from ramet.layers.decoder import Decoder
 from ramet.request import DecisionRequest, Method
@@ -61,36 +59,27 @@ class Engine:
     ) -> None:
         """canvases: of a model that writes in canvases of noise; blocks: of one that fills in blocks of masks.
         conversation: None where nothing is to be written. sampling: how ids are drawn unless a request says it."""
-        assert settings.max_round_tokens
         self.name, self.settings, self.shape = name, settings, model.shape
         self.blocks, self.sampling = blocks, sampling or SamplingDefaults()
         self.cache = cache = Cache.allocate(model, settings)
-        if settings.max_round_tokens < cache.grain:
-            raise InvalidRequest(f"must be at least {cache.grain} for this model", field="max_round_tokens")
         self.runner = runner_for(model, cache.store, settings)
         self.max_length = settings.max_model_len or model.shape.max_positions
-        writes_replies = conversation is not None and canvases is None
-        self.decoding = decoding_for(cache, settings, blocks, self.runner.host) if writes_replies else None
-        self.sizing = (
-            Sizing(settings, blocks, self.decoding) if blocks is not None and self.decoding is not None else None
-        )
+        self.decoding: Decoding | None = None  # the replies that are being written, but on canvases
+        if conversation is not None and canvases is None:
+            self.decoding = decoding_for(cache, settings, blocks, self.runner.host)
+        self.sizing = Sizing(settings, blocks, self.decoding) if blocks and self.decoding is not None else None
         self._inbox, outbox = Inbox(settings.max_queue), PieceOutbox()
-        scheduler = Scheduler.of(cache, settings, self.decoding)
+        scheduler = scheduler_for(cache, settings, self.decoding)
         n_ids = model.shape.vocab_size
         self._check = TreeCheck(scheduler, settings, vocab_size=n_ids, max_length=self.max_length, grain=cache.grain)
         self._decisions = Decisions(name, decider, settings, self._inbox, self._enqueue)
         self._writer: Writer | None = None
-        if canvases is not None:
-            assert conversation is not None
-            self._writer = CanvasWriter(canvases, conversation, self.max_length, self._follow)
-        elif conversation is not None:
-            self._writer = reply_writer_for(
-                conversation, self.max_length, cache, settings, blocks, self.sampling, n_ids, self._begin_reply, outbox
-            )
-        self._loop = Loop(
-            name, self._inbox, scheduler, self.runner, cache, self._check, outbox, self.sizing,
-            single_pass_reads=settings.single_pass_reads,
-        )  # fmt: skip
+        if conversation is not None:
+            self._writer = writer_for(
+                conversation, canvases, blocks, max_length=self.max_length, cache=cache, settings=settings,
+                sampling=self.sampling, vocab_size=n_ids, follow=self._follow, begin=self._begin_reply, outbox=outbox,
+            )  # fmt: skip
+        self._loop = Loop(name, self._inbox, scheduler, self.runner, cache, self._check, outbox, self.sizing)
         self._loop.start()
 
     @classmethod
@@ -105,11 +94,7 @@ class Engine:
         Raises CheckpointError where the model's files are missing, damaged, unknown or do not fit the settings, and
         InvalidRequest for a setting that does not exist or is out of range.
         """
-        found = load_engine(source, name, method, settings)
-        return cls(
-            found.name, found.model, found.decider, found.settings, found.canvases, found.conversation, found.blocks,
-            found.sampling,
-        )  # fmt: skip
+        return cls(*load_engine(source, name, method, settings))
 
     def decide(
         self,
@@ -206,11 +191,6 @@ class Engine:
     def fault(self) -> EngineFault | None:
         """The fault after which the engine takes no more requests; None while it works."""
         return self._inbox.fault
-
-    @property
-    def latency(self) -> Latency | None:
-        """How long rounds take, where chunks are chosen by it and it was measured."""
-        return self.sizing.latency if self.sizing else None
 
     def stats(self) -> dict[str, float]:
         """Counters since the start (their names end in `_total`), and gauges: requests that are open, running replies,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ramet.engine.batch import Batch
@@ -58,3 +58,8 @@ class Jobs:
     def has_trees(self) -> bool:
         """Whether there is other work than replies."""
         return any(job.reply is None for job in self)
+
+
+def trees(jobs: Iterable[Job]) -> list[Job]:
+    """The jobs that write no reply."""
+    return [job for job in jobs if job.reply is None]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -33,9 +33,8 @@ from ramet.request import Method
 from ramet.text.conversation import Conversation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """What `Engine` takes, by the same names."""
+class Loaded(NamedTuple):
+    """What `Engine` takes, in the same order."""
 
     name: str
     model: Decoder

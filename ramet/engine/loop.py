@@ -38,13 +38,13 @@ class Loop:
 
     def __init__(
         self, name: str, inbox: Inbox, scheduler: Scheduler, runner: Runner, cache: Cache, check: TreeCheck,
-        outbox: PieceOutbox, sizing: Sizing | None, *, single_pass_reads: bool,
+        outbox: PieceOutbox, sizing: Sizing | None,
     ) -> None:  # fmt: skip
         self.name, self.inbox, self.scheduler, self.runner, self.cache = name, inbox, scheduler, runner, cache
         self.sizing, self.is_lost = sizing, False
         self.counts = Counter(dict.fromkeys(COUNTS, 0))  # no key comes later
         self.round_sizes: Counter[int] = Counter()  # requests in a round -> rounds
-        self._check, self._outbox, self._single_pass_reads = check, outbox, single_pass_reads
+        self._check, self._outbox = check, outbox
         self._in_flight: deque[InFlight] = deque()
         # Replies that ended in a round, the round, its seconds, and those between it and the one before.
         self._due: deque[tuple[list[Job], Batch, float, float]] = deque()
@@ -182,7 +182,7 @@ class Loop:
     def _complete(self, job: Job) -> None:
         """A tree is complete: it was all of its job, or the next one of the read follows."""
         if job.has_canvas and not job.is_under_way:  # a canvas that is read in one step of its own
-            fell_back = job.is_split and self._single_pass_reads
+            fell_back = job.is_split and not job.two_steps
             self.counts.update(canvas_reads=1, two_step_reads=job.is_split, read_fallbacks=fell_back)
         if job.read is None:
             self._finish(job, job.reads)

@@ -17,7 +17,6 @@ from ramet.denoise.elastic import AUTO, MIN_SIZE, fixed_size
 from ramet.denoise.noise import Noise
 from ramet.denoise.running import Beginning
 from ramet.denoise.unmask_policy import USED_BY, UnmaskPolicy, check_used
-from ramet.engine.cache import Cache
 from ramet.engine.outbox import PieceOutbox, PieceQueue
 from ramet.engine.reply import Reply, positions
 from ramet.engine.settings import EngineSettings
@@ -141,19 +140,6 @@ class ReplyWriter(Writer):
         if own is None and by_load and request.seed is None:
             return None
         return own or fixed_size(settings.chunk_size, block, settings.chunk_tiers)
-
-
-def reply_writer_for(
-    conversation: Conversation, max_length: int, cache: Cache, settings: EngineSettings, blocks: BlockConfig | None,
-    sampling: SamplingDefaults, vocab_size: int, begin: Callable[[Reply], None], outbox: PieceOutbox,
-) -> ReplyWriter:  # fmt: skip
-    """Of an engine. A prompt and its reply have as many tokens as the model takes, and the pages hold."""
-    longest = min(max_length, (cache.pages.n_pages - 1) * cache.pages.page_size)
-    stop_ids = blocks.stop_ids if blocks else frozenset(conversation.tokenizer.stop_ids)
-    return ReplyWriter(
-        conversation, longest, blocks=blocks, stop_ids=stop_ids, vocab_size=vocab_size, sampling=sampling,
-        settings=settings, begin=begin, outbox=outbox,
-    )  # fmt: skip
 
 
 def _generation(reply: Reply, n_cached: int) -> Generation:

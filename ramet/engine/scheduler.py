@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 
 from ramet.cache.pages import Pages
 from ramet.engine.admission import Admission
 from ramet.engine.batch import Batch
-from ramet.engine.cache import Cache
 from ramet.engine.decoding import Decoding, DrawnRows
-from ramet.engine.job import STATES_A_JOB, Job
-from ramet.engine.jobs import Jobs
+from ramet.engine.job import Job
+from ramet.engine.jobs import Jobs, trees
 from ramet.engine.packing import Packer
 from ramet.engine.prompts import Kept, Prompts
-from ramet.engine.settings import EngineSettings
 from ramet.tree import Reads
 
 
@@ -43,15 +40,6 @@ class Scheduler:
             self._prompts = Prompts(self.jobs, self._packer, self._admission, decoding, kept)
         self._half = max(max_round_tokens // 2, grain)
         self._passed: Job | None = None  # found no room in the last round
-
-    @classmethod
-    def of(cls, cache: Cache, settings: EngineSettings, decoding: Decoding | None) -> Scheduler:
-        """On an engine's pages, by its settings."""
-        assert settings.max_round_tokens
-        return cls(
-            cache.pages, settings.max_round_tokens, cache.grain, settings.max_round_requests, decoding,
-            n_other_states=2 * STATES_A_JOB if cache.pages.recurrent else 0, kept=lambda n: cache.kept(n, n),
-        )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.jobs) + (len(self.decoding) if self.decoding else 0)
@@ -183,8 +171,7 @@ class Scheduler:
         if not (landed or self.jobs.between or self.jobs.waiting or self._has_replies):
             return batch
         self._admission.look()
-        trees = (job for job in (*landed, *self.jobs.between, *self.jobs.waiting) if job.reply is None)
-        tree = next((job for job in trees if job.alone), None)
+        tree = next((job for job in trees((*landed, *self.jobs.between, *self.jobs.waiting)) if job.alone), None)
         if tree is not None and self._run_alone(tree, batch):
             return batch
         only = self._alone_reply()
@@ -196,8 +183,8 @@ class Scheduler:
         if only is not None and batch:  # others gave up their pages for it
             self._step(batch, only)
             return batch
-        for job in self._trees(landed):
-            share = self._half if self._trees(self.jobs.waiting) or self.jobs.between else self.max_round_tokens
+        for job in trees(landed):
+            share = self._half if trees(self.jobs.waiting) or self.jobs.between else self.max_round_tokens
             self._packer.advance(job, batch, share)
         self._go_on(batch)
         self._start_waiting(batch)
@@ -217,12 +204,12 @@ class Scheduler:
         replies. Where there are trees, these get half of the rest."""
         if self.decoding is None or self._prompts is None or not self._has_replies:
             return
-        trees = self.jobs.has_trees
-        if not (trees or self.jobs.has_replies):  # running replies have all of the round
+        has_trees = self.jobs.has_trees
+        if not (has_trees or self.jobs.has_replies):  # running replies have all of the round
             return
         reserved = min(self.decoding.n_rows, self._half)
         room = batch.left - reserved
-        if only is None and trees:
+        if only is None and has_trees:
             room = max(room // 2, min(room, max(self._packer.grain, self.decoding.block)))
         batch.room -= reserved
         self._prompts.encode(batch, room, only)
@@ -263,7 +250,7 @@ class Scheduler:
 
     def _go_on(self, batch: Batch) -> None:
         """Bring in the reads under way, in turn, to half of a round where others wait that take one round."""
-        left = self.max_round_tokens if all(job.is_long for job in self._trees(self.jobs.waiting)) else self._half
+        left = self.max_round_tokens if all(job.is_long for job in trees(self.jobs.waiting)) else self._half
         for job in list(self.jobs.between):
             n_due = self._packer.n_due(job)
             held = self._packer.is_cut(job) and self._admission.is_blocked(job)
@@ -277,8 +264,8 @@ class Scheduler:
     def _start_waiting(self, batch: Batch) -> None:
         """Bring in the trees that wait, in their order."""
         blocked, crowded = any(map(self._packer.is_cut, self.jobs.between)), False
-        n_running = len(self._trees(self.jobs.running)) + len(self.jobs.between)
-        for job in self._trees(self.jobs.waiting):
+        n_running = len(trees(self.jobs.running)) + len(self.jobs.between)
+        for job in trees(self.jobs.waiting):
             if n_running >= self.max_running:
                 break
             is_cut = self._packer.is_cut(job)
@@ -304,8 +291,3 @@ class Scheduler:
         self.jobs.start(job)
         self._packer.advance(job, batch, left)
         return True
-
-    @staticmethod
-    def _trees(jobs: Iterable[Job]) -> list[Job]:
-        """The jobs that write no reply."""
-        return [job for job in jobs if job.reply is None]
