@@ -19,7 +19,7 @@ from oracles.answers import assert_close
 from ramet.decide.decider import Decider
 from ramet.decide.plan import Plan
 from ramet.denoise.canvas_config import CanvasConfig
-from ramet.denoise.canvas_reply import Writing
+from ramet.denoise.canvas_reply import CanvasReply
 from ramet.denoise.noise import Noise
 from ramet.engine.engine import Engine
 from ramet.errors import InvalidRequest
@@ -235,7 +235,7 @@ def as_reply(path: list[int], own: list[int], slots: list[int], columns: list[in
 
 def written(engine: Engine, request: GenerationRequest, denoising: CanvasConfig) -> list[Piece]:
     pieces: list[Piece] = []
-    engine.follow(Writing(request, denoising, pieces.append)).result()
+    engine.follow(CanvasReply(request, denoising, pieces.append)).result()
     return pieces
 
 
