@@ -59,11 +59,12 @@ class Scheduler:
 
     def next(self) -> Batch:
         """The next round; an empty one when there is nothing to do but to wait for a round under way."""
-        if self.jobs.in_flight and self._has_replies:
+        has_replies = self.decoding is not None and (len(self.decoding) > 0 or self.jobs.has_replies)
+        if self.jobs.in_flight and has_replies:
             return Batch()  # what replies do next depends on it, and what else there is joins them
-        batch = self._made()
-        if not batch and self._has_replies:
-            batch = self._made()  # with the pages that replies have given up
+        batch = self._made(has_replies)
+        if not batch and has_replies:
+            batch = self._made(has_replies)  # with the pages that replies have given up
         if batch:
             self.jobs.in_flight.append(batch)
         return batch
@@ -161,25 +162,22 @@ class Scheduler:
     def _all(self) -> list[Job]:
         return [*self.jobs, *(self.decoding or ())]
 
-    @property
-    def _has_replies(self) -> bool:
-        return self.decoding is not None and (len(self.decoding) > 0 or self.jobs.has_replies)
-
-    def _made(self) -> Batch:
+    def _made(self, has_replies: bool) -> Batch:
         batch, flying = Batch(room=self.max_round_tokens), self.jobs.flying
         landed = [job for job in self.jobs.running if job not in flying]
-        if not (landed or self.jobs.between or self.jobs.waiting or self._has_replies):
+        if not (landed or self.jobs.between or self.jobs.waiting or has_replies):
             return batch
         self._admission.look()
         tree = next((job for job in trees((*landed, *self.jobs.between, *self.jobs.waiting)) if job.alone), None)
         if tree is not None and self._run_alone(tree, batch):
             return batch
-        only = self._alone_reply()
+        only = self._alone_reply() if has_replies else None
         if only is not None and self._run_alone(only, batch):
             return batch
         if only is None:
             self._start_passed(batch)
-        self._encode(batch, only)
+        if has_replies:
+            self._encode(batch, only)
         if only is not None and batch:  # others gave up their pages for it
             self._step(batch, only)
             return batch
@@ -193,8 +191,7 @@ class Scheduler:
 
     def _alone_reply(self) -> Job | None:
         """A reply that is to share no round, and need not wait for what others hold."""
-        if self.decoding is None or not self._has_replies:
-            return None
+        assert self.decoding is not None
         begun = next((job for job in (*self.decoding, *self.jobs.prompts) if job.alone), None)
         waiting = (job for job in self.jobs.waiting if job.alone and job.reply is not None)
         return begun or next(filter(self._admission.may_begin, waiting), None)
@@ -202,8 +199,8 @@ class Scheduler:
     def _encode(self, batch: Batch, only: Job | None) -> None:
         """Bring in rows of prompts, of one alone where it waits for what others hold, and leave rows to the running
         replies. Where there are trees, these get half of the rest."""
-        if self.decoding is None or self._prompts is None or not self._has_replies:
-            return
+        assert self.decoding is not None
+        assert self._prompts is not None
         has_trees = self.jobs.has_trees
         if not (has_trees or self.jobs.has_replies):  # running replies have all of the round
             return
