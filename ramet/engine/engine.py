@@ -158,11 +158,10 @@ class Engine:
         """
         return self.writer.generate(request)
 
-    async def stream(self, request: GenerationRequest) -> AsyncGenerator[Piece, None]:
+    def stream(self, request: GenerationRequest) -> AsyncGenerator[Piece, None]:
         """Each piece of a reply as soon as it is known; the last one has a `finish`. Raises as `generate` does, before
         the first piece what can be known before any work. Closing the iterator cancels the work."""
-        async for piece in self.writer.stream(request):
-            yield piece
+        return self.writer.stream(request)
 
     def measure(self) -> None:
         """Find out how long rounds take, if the size of chunks is chosen by it. Done at the first reply unless asked

@@ -177,6 +177,26 @@ def test_pieces_are_the_whole_reply_step_by_step() -> None:
         assert len(pieces) > N_TOKENS // BLOCK  # in the midst of blocks, not at their ends alone
 
 
+def test_an_engine_writes_as_its_writer_does_and_a_stream_that_is_closed_ends_its_work() -> None:
+    async def streamed(engine: Engine, request: GenerationRequest) -> list[Any]:
+        return [piece async for piece in engine.stream(request)]
+
+    async def closed(engine: Engine, request: GenerationRequest) -> None:
+        pieces = engine.stream(request)
+        await anext(pieces)
+        await pieces.aclose()
+        assert engine.stats()["cancelled_total"] == 1
+
+    with loaded(chunk_size="3") as engine:
+        (prompt,) = prompts(engine, [13])
+        whole = engine.generate(asked(prompt))
+        assert whole.tokens == engine.writer.generate(asked(prompt)).tokens
+        pieces = asyncio.run(streamed(engine, asked(prompt)))
+        assert tuple(position for piece in pieces for position in piece.positions) == whole.positions
+        asyncio.run(closed(engine, asked(prompt, max_tokens=300, ignore_eos=True)))
+        assert_idle(engine)
+
+
 @pytest.mark.parametrize("culprit", [None, 1])
 def test_a_failed_round_loses_nobody_but_the_one_that_fails_alone(culprit: int | None) -> None:
     with loaded(chunk_size="4") as engine:
