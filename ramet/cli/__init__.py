@@ -134,10 +134,9 @@ def identified(source: str, **options: Any) -> tuple[str, dict[str, Any]]:
     resolved. The one place where a command asks this. Raises CheckpointError, InvalidRequest."""
     from dataclasses import asdict
 
-    from ramet.engine.load import open_known
     from ramet.engine.settings import EngineSettings
-    from ramet.weights import Fingerprint
+    from ramet.weights import Fingerprint, open_checkpoint
 
     resolved = EngineSettings(**options).resolved()
-    with Fingerprint(open_known(source).files) as fingerprint:
+    with Fingerprint(open_checkpoint(source).files) as fingerprint:
         return fingerprint.result(), asdict(resolved)

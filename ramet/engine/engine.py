@@ -21,8 +21,7 @@ from ramet.engine.decoding import Decoding
 from ramet.engine.description import describe
 from ramet.engine.inbox import Inbox
 from ramet.engine.job import Job
-from ramet.engine.load import runner_for
-from ramet.engine.loading import load_engine
+from ramet.engine.load import load_engine, runner_for
 from ramet.engine.loop import Loop
 from ramet.engine.multi_step_read import MultiStepRead
 from ramet.engine.outbox import PieceOutbox

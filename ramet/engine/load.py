@@ -1,16 +1,18 @@
-"""From a checkpoint to a model on a device."""
+"""From a checkpoint and settings to all that an engine is made of."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from ramet.cache.store import Store
 from ramet.config import rope_frequencies
+from ramet.decide.canvas import Canvas, thoughtless
+from ramet.decide.decider import Decider
+from ramet.decide.settings import settings_for
 from ramet.denoise.block_config import BlockConfig
 from ramet.denoise.canvas_config import CanvasConfig
 from ramet.denoise.elastic import AUTO, BLOCK, ChunkTiers
@@ -24,6 +26,8 @@ from ramet.errors import CheckpointError, InvalidRequest
 from ramet.layers.decoder import Decoder
 from ramet.layers.shape import ModelShape
 from ramet.ops import OpChoice, choose
+from ramet.request import Method
+from ramet.text.conversation import Conversation
 from ramet.weights import Checkpoint, load_onto, open_checkpoint
 from ramet.weights.generation_config import draws_of
 
@@ -34,17 +38,72 @@ _OF_MASKS = (
 )  # fmt: skip
 
 
-def open_known(source: str | Path) -> Checkpoint:
-    """As `open_checkpoint`."""
-    return open_checkpoint(source)
+class Loaded(NamedTuple):
+    """What `Engine` takes, in the same order."""
+
+    name: str
+    model: Decoder
+    decider: Decider
+    settings: EngineSettings
+    canvases: CanvasConfig | None
+    conversation: Conversation
+    blocks: BlockConfig | None
+    sampling: SamplingDefaults
 
 
-def shape_of(checkpoint: Checkpoint) -> ModelShape:
-    """What its configuration says. Raises CheckpointError."""
-    return checkpoint.family.read(checkpoint.config)
+def load_engine(source: str | Path, name: str | None, method: Method | None, given: dict[str, Any]) -> Loaded:
+    """Load a model; given: fields of EngineSettings. Raises as `Engine.load`, what is wrong with names and settings
+    before any file is read."""
+    if not isinstance(source, str | Path):
+        raise InvalidRequest(f"is a name or a path, not {source!r}", field="source")
+    if name is not None and not name.strip():
+        raise InvalidRequest("is empty: give the model a name, or leave it away", field="name")
+    for unknown in given.keys() - {each.name for each in fields(EngineSettings)}:
+        raise InvalidRequest("is no setting of an engine; docs/settings.md lists them", field=unknown)
+    settings = EngineSettings(**given).resolved()
+    assert settings.threads
+    torch.set_num_threads(settings.threads)
+    checkpoint = open_checkpoint(source)
+    variables, tokenizer = checkpoint.family.template_variables, checkpoint.tokenizer()
+    frame = checkpoint.frame(variables)
+    check_kind(checkpoint, settings)
+    canvas = canvases = None
+    blocks, shape = block_config_of(checkpoint, settings), checkpoint.family.read(checkpoint.config)
+    diffuses = shape.conditioning is not None
+    if blocks is not None or diffuses:
+        if method == "options":
+            raise CheckpointError(f'{checkpoint.name}: a diffusion model takes the method "letters" alone')
+        method = "letters"
+    if blocks is not None:
+        settings = with_blocks(settings, blocks.size)
+    if diffuses:
+        canvases = canvas_config_of(checkpoint, settings)
+        frame = thoughtless(tokenizer, frame)
+        canvas = Canvas.of(tokenizer, frame, canvases)
+    check_limits(shape, canvases, blocks, settings)
+    asking = settings_for(checkpoint.template(), method=method, chat=bool(frame.tail))
+    if settings.batch_invariant and not (tokenizer.splits_before_words or tokenizer.splits_before_breaks):
+        raise CheckpointError(
+            f"{checkpoint.name}: its tokens may span the cut between state and question, so the cut depends on all "
+            "the questions of a request, and answers cannot be batch-invariant; load without batch_invariant"
+        )
+    sampling = sampling_of(checkpoint, blocks)
+    decider = Decider(tokenizer, frame, asking, canvas, blocks)
+    model = load_model(checkpoint, settings)
+    most = settings.max_model_len or shape.max_positions
+    return Loaded(
+        name=name or checkpoint.name,
+        model=model,
+        decider=decider,
+        settings=settings,
+        canvases=canvases,
+        conversation=Conversation(tokenizer, checkpoint.template(), variables, most),
+        blocks=blocks,
+        sampling=sampling,
+    )
 
 
-def denoising_of(checkpoint: Checkpoint, settings: EngineSettings) -> CanvasConfig:
+def canvas_config_of(checkpoint: Checkpoint, settings: EngineSettings) -> CanvasConfig:
     """How a diffusion model writes: as its checkpoint says, within the settings. Raises CheckpointError,
     InvalidRequest."""
     own = CanvasConfig.of(checkpoint.config, checkpoint.generation)
@@ -58,7 +117,7 @@ def check_kind(checkpoint: Checkpoint, settings: EngineSettings) -> None:
     """Raise InvalidRequest for a setting of models that write in another way than this one."""
     usual = EngineSettings()
     others = {} if checkpoint.family.blocks else dict.fromkeys(_OF_MASKS, "blocks of masks")
-    if shape_of(checkpoint).conditioning is None:
+    if checkpoint.family.read(checkpoint.config).conditioning is None:
         others |= dict.fromkeys(_OF_CANVASES, "canvases")
     for name, what in others.items():
         if getattr(settings, name) != getattr(usual, name) and not (name == "chunk_size" and not settings.gives_chunks):
@@ -82,7 +141,7 @@ def with_blocks(settings: EngineSettings, block: int) -> EngineSettings:
     return replace(settings, block_size=block, chunk_size=size)
 
 
-def masking_of(checkpoint: Checkpoint, settings: EngineSettings) -> BlockConfig | None:
+def block_config_of(checkpoint: Checkpoint, settings: EngineSettings) -> BlockConfig | None:
     """The blocks of a model that fills in masks; None of another. Raises CheckpointError, InvalidRequest."""
     defaults = checkpoint.family.blocks
     if defaults is None:
@@ -117,7 +176,8 @@ def check_limits(
 
 def load_model(checkpoint: Checkpoint, settings: EngineSettings) -> Decoder:
     """Read a checkpoint's weights. Raises CheckpointError."""
-    shape, device, dtype = shape_of(checkpoint), torch.device(settings.device), DTYPES[settings.dtype]
+    shape = checkpoint.family.read(checkpoint.config)
+    device, dtype = torch.device(settings.device), DTYPES[settings.dtype]
     ops = choose(device, settings.ops, invariant=settings.batch_invariant)
     if settings.batch_invariant:
         _check_invariant(checkpoint.name, shape, dtype, ops)
@@ -152,12 +212,7 @@ def _check_invariant(name: str, shape: ModelShape, dtype: torch.dtype, ops: OpCh
             raise CheckpointError(f"{name}: {odd} cannot be batch-invariant; load without batch_invariant")
 
 
-def asked_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    """The variables of the chat template, as the cards of its family set them."""
-    return checkpoint.family.template_variables
-
-
-def sampled_of(checkpoint: Checkpoint, masking: BlockConfig | None) -> SamplingDefaults:
+def sampling_of(checkpoint: Checkpoint, masking: BlockConfig | None) -> SamplingDefaults:
     """How ids are drawn unless a request says it: as generation_config.json says. Where that leaves the temperature
     open, masks take the likeliest id, as those who publish such models measure them. Raises CheckpointError."""
     return SamplingDefaults(**draws_of(checkpoint, likeliest=masking is not None))

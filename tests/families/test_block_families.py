@@ -19,13 +19,14 @@ from safetensors.torch import load_file, save_file
 from ramet.decide import prompt
 from ramet.decision import NoulAnswer
 from ramet.engine import Engine
-from ramet.engine.load import load_model, open_known
+from ramet.engine.load import load_model
 from ramet.engine.settings import EngineSettings
 from ramet.errors import CheckpointError, InvalidRequest
 from ramet.families import FAMILIES
 from ramet.layers.experts import ChosenExperts, GroupsRouter
 from ramet.request import DecisionRequest
 from ramet.tree import Read, Reads, Segment, Tree
+from ramet.weights import open_checkpoint
 from tests.families.test_exactness import run
 from tests.weights.test_checkpoint import copied
 
@@ -123,7 +124,7 @@ def test_blocks_matter(name: str) -> None:
 
 
 def loaded(source: Path, **settings: Any) -> Any:
-    return load_model(open_known(source), EngineSettings(device="cpu", dtype="float32", **settings).resolved())
+    return load_model(open_checkpoint(source), EngineSettings(device="cpu", dtype="float32", **settings).resolved())
 
 
 def rewritten(source: Path, target: Path, change: Callable[[dict[str, torch.Tensor]], Any], **config: Any) -> Path:
@@ -216,7 +217,7 @@ def test_parameters_that_do_not_fit(
 def test_the_router_is_wide_in_a_narrow_model() -> None:
     """Its bits, and its bias's, decide what is chosen."""
     directory, model = block_models.saved("llada2_moe")
-    narrow = load_model(open_known(directory), EngineSettings(device="cpu", dtype="bfloat16").resolved())
+    narrow = load_model(open_checkpoint(directory), EngineSettings(device="cpu", dtype="bfloat16").resolved())
     mlp = narrow.layers[1].mlp
     assert isinstance(mlp, ChosenExperts)
     assert isinstance(mlp.router, GroupsRouter)

@@ -22,7 +22,7 @@ from ramet.cache.pages import Pages
 from ramet.engine.batch import Batch
 from ramet.engine.host import host_for
 from ramet.engine.job import Job
-from ramet.engine.load import load_model, open_known
+from ramet.engine.load import load_model
 from ramet.engine.runner import Runner
 from ramet.engine.scheduler import Scheduler
 from ramet.engine.settings import EngineSettings
@@ -34,6 +34,7 @@ from ramet.ops import choose
 from ramet.round import pack
 from ramet.tree import WHOLE, FloatArray, Read, Reads, Segment, Tree
 from ramet.units import Unit, Units
+from ramet.weights import open_checkpoint
 from tests.families.test_gemma4 import PUBLISHED, unclaimed
 
 CPU = torch.device("cpu")
@@ -183,7 +184,7 @@ def test_a_step_is_conditioned_on_the_one_before(name: str) -> None:
 
 def test_a_saved_checkpoint() -> None:
     directory = oracle.saved("plain")
-    model = load_model(open_known(directory), SETTINGS)
+    model = load_model(open_checkpoint(directory), SETTINGS)
     n = model.shape.vocab_size
     prompt, canvas = ids(8, 33, 16, vocab_size=n)
     found = one_pass(model, [Unit(tree_of(prompt, canvas, vocab_size=n))])[0]
@@ -231,7 +232,7 @@ def test_a_missing_parameter(name: str, tmp_path: Path) -> None:
     del tensors[name]
     save_file(tensors, file, metadata={"format": "pt"})
     with pytest.raises(CheckpointError, match=f"missing are {name}"):
-        load_model(open_known(file.parent), SETTINGS)
+        load_model(open_checkpoint(file.parent), SETTINGS)
 
 
 def test_conditioning_of_another_size(tmp_path: Path) -> None:
@@ -241,4 +242,4 @@ def test_conditioning_of_another_size(tmp_path: Path) -> None:
     raw["text_config"]["intermediate_size"] = 80
     file.write_text(json.dumps(raw))
     with pytest.raises(CheckpointError, match="the configuration needs"):
-        load_model(open_known(file.parent), SETTINGS)
+        load_model(open_checkpoint(file.parent), SETTINGS)

@@ -6,13 +6,14 @@ import pytest
 import torch
 from fixtures import tiny
 
-from ramet.engine.load import load_model, open_known
+from ramet.engine.load import load_model
 from ramet.engine.settings import EngineSettings
 from ramet.layers.layer import Layer
 from ramet.layers.run import LayerRun
 from ramet.round import Queries, pack
 from ramet.tree import Read, Segment, Tree
 from ramet.units import Unit, Units
+from ramet.weights import open_checkpoint
 
 FAMILIES = [tiny.llama, tiny.qwen3_5, tiny.qwen3_5_moe, tiny.gemma4]
 
@@ -20,7 +21,7 @@ FAMILIES = [tiny.llama, tiny.qwen3_5, tiny.qwen3_5_moe, tiny.gemma4]
 @pytest.mark.parametrize("make", FAMILIES, ids=lambda make: make.__name__)
 def test_every_layer_takes_and_leaves_float32(make: object, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = EngineSettings(device="cpu", dtype="bfloat16").resolved()
-    model = load_model(open_known(make()), settings)  # type: ignore[operator]
+    model = load_model(open_checkpoint(make()), settings)  # type: ignore[operator]
     seen: list[torch.dtype] = []
     call = Layer.__call__
 

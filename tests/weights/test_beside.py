@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from torch import ones
 
 from ramet import cli
-from ramet.engine.load import open_known
 from ramet.errors import CheckpointError
+from ramet.weights import open_checkpoint
 from ramet.weights.beside import PARTS
 from tests.weights.test_checkpoint import copied
 
@@ -42,7 +42,7 @@ def test_a_part_is_refused_by_name(name: str, tmp_path: Path) -> None:
     """Also in a snapshot of the hub's cache, whose files are links."""
     directory = with_file(copied(tiny.qwen3(), tmp_path / "c"), name)
     with pytest.raises(CheckpointError, match=r"more than its weights: it holds .*which is not read here") as caught:
-        open_known(directory)
+        open_checkpoint(directory)
     assert f"{name} ({PARTS[name]})" in str(caught.value).partition("\n")[0]
     snapshot = tmp_path / "models--acme--wren" / "snapshots" / "0123456789abcdef0123456789abcdef01234567"
     for path in (path for path in directory.rglob("*") if path.is_file()):
@@ -50,7 +50,7 @@ def test_a_part_is_refused_by_name(name: str, tmp_path: Path) -> None:
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(path)
     with pytest.raises(CheckpointError, match="more than its weights"):
-        open_known(snapshot)
+        open_checkpoint(snapshot)
 
 
 def test_all_parts_are_named_at_once(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_all_parts_are_named_at_once(tmp_path: Path) -> None:
     for name in ("head.safetensors", "decision_config.json", "adapter_config.json"):
         with_file(directory, name)
     with pytest.raises(CheckpointError, match=r"adapter_config\.json .*decision_config\.json .*head\.safetensors "):
-        open_known(directory)
+        open_checkpoint(directory)
 
 
 def test_an_adapter_alone(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_quantised_weights(told: dict[str, Any], tmp_path: Path) -> None:
     directory = copied(tiny.qwen3(), tmp_path / "c", quantization_config=told)
     (directory / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match=rf"^[^\n]*quantization_config says {told['quant_method']}: weights that"):
-        open_known(directory)
+        open_checkpoint(directory)
 
 
 @pytest.mark.parametrize("make", [tiny.gemma3, tiny.qwen3_5])
@@ -87,12 +87,12 @@ def test_quantised_weights_of_the_text_model(make: Any, tmp_path: Path) -> None:
     source = make(multimodal=True)
     text = json.loads((source / "config.json").read_text())["text_config"] | {"quantization_config": QUANTISED[0]}
     with pytest.raises(CheckpointError, match="quantization_config says fp8"):
-        open_known(copied(source, tmp_path / "c", text_config=text))
+        open_checkpoint(copied(source, tmp_path / "c", text_config=text))
 
 
 def test_layers_that_are_overridden(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="modeling_overrides changes the model's own layers"):
-        open_known(copied(tiny.qwen3(), tmp_path / "c", modeling_overrides={"attention": "bidirectional"}))
+        open_checkpoint(copied(tiny.qwen3(), tmp_path / "c", modeling_overrides={"attention": "bidirectional"}))
 
 
 def test_files_that_belong_to_any_model_pass(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from fixtures.tiny_engine import MAKERS
 from transformers import CONFIG_MAPPING, PretrainedConfig
 
 from ramet.config_schema import COUNTING
-from ramet.engine.load import open_known, shape_of
 from ramet.errors import CheckpointError
 from ramet.families import FAMILIES
+from ramet.layers.shape import ModelShape
+from ramet.weights import open_checkpoint
 from tests.weights.test_checkpoint import copied
 
 # What a configuration's fields are to us. All that transformers gives a model type is in one of these.
@@ -46,12 +47,18 @@ def test_every_field_of_transformers_is_accounted_for(name: str) -> None:
     assert own - ids - READ - REQUIRED - BY_LAYER_TYPES - NOT_COMPUTED == set()
 
 
+def shape_of(source: Path) -> ModelShape:
+    """What the configuration of a checkpoint says."""
+    checkpoint = open_checkpoint(source)
+    return checkpoint.family.read(checkpoint.config)
+
+
 def opened(source: Path, target: Path, **config: Any) -> Any:
     """With other keys of the text model."""
     raw = json.loads((source / "config.json").read_text())
     if "text_config" in raw:
         config = {"text_config": raw["text_config"] | config}
-    return shape_of(open_known(copied(source, target, **config)))
+    return shape_of(copied(source, target, **config))
 
 
 @pytest.mark.parametrize("key", COUNTING)
@@ -59,7 +66,7 @@ def test_a_key_that_counts(key: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=f"{key} is 7, which llama is not implemented for"):
         opened(tiny.llama(), tmp_path / "c", **{key: 7})
     for n, neutral in enumerate(COUNTING[key]):
-        assert opened(tiny.llama(), tmp_path / str(n), **{key: neutral}) == shape_of(open_known(tiny.llama()))
+        assert opened(tiny.llama(), tmp_path / str(n), **{key: neutral}) == shape_of(tiny.llama())
 
 
 @pytest.mark.parametrize("family", sorted(MAKERS))
@@ -94,7 +101,7 @@ def test_keys_that_are_read_at_other_values(make: Any, changed: dict[str, Any], 
 
 
 def test_a_window_that_is_off_passes(tmp_path: Path) -> None:
-    plain = shape_of(open_known(tiny.qwen3()))
+    plain = shape_of(tiny.qwen3())
     assert opened(tiny.qwen3(), tmp_path / "c", sliding_window=64, use_sliding_window=False) == plain
     windowed = opened(tiny.qwen3(), tmp_path / "d", sliding_window=64, use_sliding_window=True, max_window_layers=1,
                       layer_types=["full_attention", "sliding_attention"])  # fmt: skip
@@ -107,4 +114,4 @@ def test_numbers_that_are_none(text: str, tmp_path: Path) -> None:
     path = directory / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"rms_norm_eps": 12345}).replace("12345", text))
     with pytest.raises(CheckpointError, match=f"cannot be read as JSON .{text} is no number"):
-        open_known(directory)
+        open_checkpoint(directory)

@@ -11,8 +11,8 @@ from fixtures import tiny
 from fixtures.tiny_engine import tiny_engine
 from oracles import block_models
 
-from ramet.engine.load import open_known
 from ramet.errors import CheckpointError
+from ramet.weights import open_checkpoint
 from ramet.weights.locate import locate
 from tests.weights.test_checkpoint import copied
 
@@ -99,7 +99,7 @@ def test_the_method_and_temperatures(tmp_path: Path) -> None:
 
 def test_what_a_model_is_called(tmp_path: Path) -> None:
     made = snapshot(tiny.llama(), tmp_path, "acme/tiny-1")
-    assert locate(made).name == open_known(made).name == "acme/tiny-1"
+    assert locate(made).name == open_checkpoint(made).name == "acme/tiny-1"
     assert locate(snapshot(tiny.llama(), tmp_path, "gpt2")).name == "gpt2"
     other = tmp_path / "snapshots" / HASH
     other.parent.mkdir()

@@ -12,8 +12,8 @@ from fixtures import tiny
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from ramet.engine.load import open_known
 from ramet.errors import CheckpointError
+from ramet.weights import open_checkpoint
 from tests.weights.test_checkpoint import copied
 from tests.weights.test_loading import logprobs
 
@@ -93,7 +93,7 @@ def test_one_file_of_another_name(name: str, tmp_path: Path, weights: Tensors, r
 def test_shards_without_an_index(tmp_path: Path, weights: Tensors) -> None:
     directory = laid(tmp_path / "c", halves(weights))
     with pytest.raises(CheckpointError, match=rf"-00001-of.*, .*-00002-of.* and no {INDEX}, .*download that file too"):
-        open_known(directory)
+        open_checkpoint(directory)
 
 
 def test_a_stale_index_beside_a_whole_file(tmp_path: Path, weights: Tensors, right: object) -> None:
@@ -107,7 +107,7 @@ def test_weights_that_are_there_twice(tmp_path: Path, weights: Tensors) -> None:
     """Which of them holds, nobody can tell."""
     files = halves(weights)
     with pytest.raises(CheckpointError, match=rf"holds the weights twice: {SINGLE}, and .*take away the copy"):
-        open_known(laid(tmp_path / "c", files | {SINGLE: weights}, placed(files)))
+        open_checkpoint(laid(tmp_path / "c", files | {SINGLE: weights}, placed(files)))
 
 
 def test_an_index_of_the_single_file(tmp_path: Path, weights: Tensors, right: object) -> None:
@@ -121,7 +121,7 @@ def test_a_file_with_more_than_the_model(indexed: bool, tmp_path: Path, weights:
     files = {name: weights, "scorer.safetensors": {"scorer.weight": torch.ones(2, 64)}}
     directory = laid(tmp_path / "c", files, dict.fromkeys(weights, name) if indexed else None)
     with pytest.raises(CheckpointError, match=r"scorer\.safetensors holds scorer\.weight, which .*take it away"):
-        open_known(directory)
+        open_checkpoint(directory)
 
 
 @pytest.mark.parametrize("name", ["older.safetensors", "consolidated.safetensors"])
@@ -136,7 +136,7 @@ def test_no_weights(tmp_path: Path) -> None:
     directory = laid(tmp_path / "c", {})
     (directory / "pytorch_model.bin").write_bytes(b"x")
     with pytest.raises(CheckpointError, match=rf"{SINGLE} is missing; beside it there are pytorch_model\.bin, which"):
-        open_known(directory)
+        open_checkpoint(directory)
 
 
 @pytest.mark.parametrize("index", [[], {"a": 1}, "x"])
@@ -144,7 +144,7 @@ def test_an_index_that_is_none(index: object, tmp_path: Path, weights: Tensors) 
     directory = laid(tmp_path / "c", {SHARD: weights})
     (directory / INDEX).write_text(json.dumps({"weight_map": index}))
     with pytest.raises(CheckpointError, match="has no weight_map of names to files; download it again"):
-        open_known(directory)
+        open_checkpoint(directory)
 
 
 @pytest.mark.parametrize(("dtype", "said"), [
