@@ -96,11 +96,11 @@ class Decider:
         branches = subtrees[0].branches
         questions = _planned(request, weights, branches, own.but(request.x_temperature))
         layout = None if lines is None else joint.layout(request.questions, branches)
-        course = None
+        read = None
         if self._canvas is not None and request.x_steps > 1:
-            course = Reading(tree, blanks, self._canvas.denoising, request.x_steps)
+            read = Reading(tree, blanks, self._canvas.denoising, request.x_steps)
         return Plan(
-            tree, trunk, max(0, trunk - self._mutable(state)), cells, questions, request.x_confidence, layout, course
+            tree, trunk, max(0, trunk - self._mutable(state)), cells, questions, request.x_confidence, layout, read
         )
 
     def _check_noise(self, request: DecisionRequest) -> None:

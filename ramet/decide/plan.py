@@ -23,7 +23,7 @@ class Plan:
     """`tree` is what the engine runs; its first root, `trunk` rows, is the frame's head and the state: what a cache
     keeps. From row `mark` of it on it is likely to change when the state grows. `cells` [C] says which cell each column
     of the reads adds to; columns of one read with the same cell are spellings of one token. `joint`: which questions
-    share canvases, where they do. `course`: what takes the canvases through several steps, where one is not all."""
+    share canvases, where they do. `read`: what takes the canvases through several steps, where one is not all."""
 
     tree: Tree
     trunk: int
@@ -32,7 +32,7 @@ class Plan:
     questions: tuple[PlannedQuestion, ...]
     confidence: Confidence
     joint: Joint | None = None
-    course: Reading | None = None
+    read: Reading | None = None
 
     @property
     def n_questions(self) -> int:

@@ -13,10 +13,10 @@ from ramet.tree import IntArray, Limits, Reads, Tree
 
 
 class Reading:
-    """The course of a tree whose canvases take `n_steps` steps at most, all but their slots pinned.
+    """The steps of a tree whose canvases take `n_steps` steps at most, all but their slots pinned.
 
     Each canvas is on its own: it is read in its last step, which comes early where it has settled, and is not in
-    the trees after that. `reads`: those of the whole tree, complete when the course has ended.
+    the trees after that. `reads`: those of the whole tree, complete when the last step has ended.
     """
 
     def __init__(self, tree: Tree, blanks: Sequence[CanvasSegment], denoising: CanvasConfig, n_steps: int) -> None:

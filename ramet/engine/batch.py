@@ -42,8 +42,8 @@ class DecodingStep:
 @dataclass(slots=True, eq=False)
 class Batch:
     """The units of a round, the parts of each, in the order of their reads, and the pages to copy before it; and a step
-    of the running replies. `leading` are the jobs whose trunk is not in pages before the round. Units get `room` rows,
-    all in all."""
+    of the running replies. `leading` are the jobs that bring a piece of a trunk or a prompt into pages, `whole`
+    the trees that run in one piece and leave their trunk there. Units get `room` rows, all in all."""
 
     units: list[Unit] = field(default_factory=list)
     parts: list[list[Part]] = field(default_factory=list)

@@ -62,13 +62,13 @@ class Decisions:
             return self.decider.plan(request, budget)
 
     def _begin(self, plan: Plan, salt: str) -> Job:
-        tree = plan.tree if plan.course is None else plan.course.tree()
-        return self._enqueue(tree, plan.trunk, plan.mark, salt, plan.course)
+        tree = plan.tree if plan.read is None else plan.read.tree()
+        return self._enqueue(tree, plan.trunk, plan.mark, salt, plan.read)
 
     def _decision(self, plan: Plan, job: Job, outcome: Any, started: float) -> Decision:
         """outcome: what `Engine.submit` or, of a plan with several steps, `Engine.follow` gives."""
         now = time.perf_counter()
-        reads, n_cached = (outcome, job.n_cached) if plan.course is None else (plan.course.reads, outcome)
+        reads, n_cached = (outcome, job.n_cached) if plan.read is None else (plan.read.reads, outcome)
         usage = Usage(input_tokens=plan.tree.n_tokens, output_tokens=plan.n_questions, x_cached_tokens=n_cached)
         if job.has_canvas:
             usage.x_engine_steps = job.n_rounds

@@ -238,7 +238,7 @@ class Loop:
         self._n_failures += not isinstance(error, torch.OutOfMemoryError | NotFinite)
         is_broken |= self._n_failures >= MAX_FAILURES
         if is_broken:
-            self.inbox.fault = fault  # before anybody gets it
+            self.inbox.refuse(fault)  # before anybody gets it
         settle(job, fault)
         if is_broken:
             self._break(fault)
@@ -249,7 +249,7 @@ class Loop:
         keep_for_ever(self.runner, self.cache, error, *batch.all_jobs)
         self.scheduler.drop(jobs, batch)
         fault = device_lost(error)
-        self.inbox.fault = fault  # before anybody gets it
+        self.inbox.refuse(fault)  # before anybody gets it
         for job in jobs:
             settle(job, fault)
         self._break(fault)  # running replies are among those that wait

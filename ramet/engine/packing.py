@@ -39,7 +39,6 @@ class Packer:
         assert grain <= max_round_tokens
         self.pages, self.max_round_tokens, self.grain = pages, max_round_tokens, grain
         self.min_piece = min(MIN_PIECE, -(-max_round_tokens // 4))
-        self.ran_out = False  # a piece found no page, or no slot, since somebody set this
 
     def is_cut(self, job: Job) -> bool:
         """Whether a tree takes several rounds."""
@@ -96,9 +95,7 @@ class Packer:
 
     def take_spare(self) -> int | None:
         """A slot for a recurrent state that is still to come; -1 where the model has none, None where all are held."""
-        slot = self.pages.take_state() if self.pages.recurrent else -1
-        self.ran_out |= slot is None
-        return slot
+        return self.pages.take_state() if self.pages.recurrent else -1
 
     def let_go(self, part: Part) -> None:
         """Give back what a part holds until its round's end."""
@@ -167,7 +164,6 @@ class Packer:
         path = self.pages.fork(task.path) if is_fork else task.path
         room = self.pages.extend(path, n)
         if room is None:
-            self.ran_out = True
             if end >= 0:
                 self.pages.drop_state(end)
             if is_fork:

@@ -51,7 +51,7 @@ class Prompts:
         and none can go on, the newest gives up its own."""
         before = batch.n_tokens
         self._encode(batch, room, only)
-        while self._packer.ran_out and self._jobs.prompts and not len(self._decoding) and batch.n_tokens == before:
+        while self._admission.stuck and self._jobs.prompts and not len(self._decoding) and batch.n_tokens == before:
             self.give_up(self._jobs.prompts[-1])
             if self._jobs.prompts:
                 self._encode(batch, room, only)
@@ -64,21 +64,22 @@ class Prompts:
             self._packer.resume(job)
             if job.reply.n_cached is None:
                 job.reply.n_cached = job.n_cached
-        if not job.is_ready:
-            if not self._packer.advance(job, batch, room):
-                self._admission.stuck.add(job)
-        else:
-            self.begin(job)
+        if not (self.begin(job) if job.is_ready else self._packer.advance(job, batch, room)):
+            self._admission.stuck.add(job)
 
-    def begin(self, job: Job) -> None:
-        """A reply whose prompt is in pages runs from now on, if there is a slot for its next state."""
-        if (spare := self._packer.take_spare()) is not None:
-            self._jobs.running.remove(job)
-            self._decoding.add(job, job.tasks.pop().path if job.tasks else Path(), spare)
+    def begin(self, job: Job) -> bool:
+        """A reply whose prompt is in pages runs from now on. False where there is no slot for its next state."""
+        spare = self._packer.take_spare()
+        if spare is None:
+            return False
+        self._jobs.running.remove(job)
+        self._decoding.add(job, job.tasks.pop().path if job.tasks else Path(), spare)
+        return True
 
     def _encode(self, batch: Batch, room: int, only: Job | None) -> None:
         """Those that have begun go on; of those that wait begin as many as have room, in their order."""
-        end, self._packer.ran_out = batch.n_tokens + room, False
+        end = batch.n_tokens + room
+        self._admission.stuck.clear()
         for job in self._jobs.prompts:
             if only in (None, job):
                 self.bring_in(job, batch, end - batch.n_tokens)

@@ -82,10 +82,10 @@ class Scheduler:
             self._packer.let_go(part)
             assert job.tasks is not None
             job.tasks[:0] = part.then
-        for job in batch.jobs:
+        jobs = batch.jobs
+        for job in jobs:
             job.n_rounds += 1
             job.alone = job.alone and job.reply is None
-        for job in batch.jobs:
             if job.is_ready:
                 assert self._prompts is not None
                 self._prompts.begin(job)
@@ -95,7 +95,7 @@ class Scheduler:
             assert drawn is not None
             ended = self.decoding.commit(batch.step, drawn)
             self._admission.is_crowded &= not ended
-        done = [job for job in batch.jobs if job.reply is None and not job.tasks]
+        done = [job for job in trees(jobs) if not job.tasks]
         for job in done:  # not before: where the step fails, they are still there to get the fault
             self.jobs.running.remove(job)
         return [*done, *ended]

@@ -114,8 +114,8 @@ def test_steps_are_transformers(engine: Engine, theirs: Theirs, joint: bool, n_s
 def test_a_read_is_what_the_writer_tells_of_the_same_canvas(engine: Engine, more: Any, n_steps: int) -> None:
     """Of the first canvas below each prompt: the writer numbers its canvases from 0, as samples are."""
     found = plan(engine, x_steps=n_steps, **more)
-    assert found.course is not None
-    engine.follow(found.course).result()
+    assert found.read is not None
+    engine.follow(found.read).result()
     tree, whole = found.tree, np.flatnonzero(found.tree.blocks == WHOLE).tolist()
     for i, ((path, own), slots) in enumerate(zip(canvases(found), slots_of(engine, found), strict=True)):
         if i % more.get("x_samples", 1):
@@ -129,11 +129,11 @@ def test_a_read_is_what_the_writer_tells_of_the_same_canvas(engine: Engine, more
         for read, ids in zip(reads, columns, strict=True):
             asked = dict(reply.positions[int(tree.read_rows[read])].asked)
             wanted = [asked[i] for i in ids]
-            np.testing.assert_allclose(found.course.reads.logprobs(read), wanted, atol=DRIFT[n_steps])
+            np.testing.assert_allclose(found.read.reads.logprobs(read), wanted, atol=DRIFT[n_steps])
 
 
 def test_one_step_is_as_ever(engine: Engine) -> None:
-    assert plan(engine, x_steps=1).course is None
+    assert plan(engine, x_steps=1).read is None
     assert engine.decide(**JOINT, x_steps=1).answers == engine.decide(**JOINT).answers
 
 
@@ -210,18 +210,18 @@ def test_a_canvas_that_has_settled_is_read_and_leaves(engine: Engine) -> None:
 
 
 def followed(engine: Engine, found: Plan) -> tuple[Reads, list[list[float]]]:
-    """What a plan's course reads; of each of its trees, the mean entropies of the canvases in it."""
-    course, entropies = found.course, list[list[float]]()
-    assert course is not None
-    take = course.take
+    """What a plan's read returns; of each of its trees, the mean entropies of the canvases in it."""
+    read, entropies = found.read, list[list[float]]()
+    assert read is not None
+    take = read.take
 
     def noted(reads: Reads) -> bool:
         entropies.append([float(stepped.entropy.mean()) for stepped in reads.stepped])
         return take(reads)
 
-    course.take = noted  # type: ignore[method-assign]
-    engine.follow(course).result()
-    return course.reads, entropies
+    read.take = noted  # type: ignore[method-assign]
+    engine.follow(read).result()
+    return read.reads, entropies
 
 
 def as_reply(path: list[int], own: list[int], slots: list[int], columns: list[int], n_steps: int) -> GenerationRequest:
