@@ -25,7 +25,7 @@ from ramet.text.conversation import Conversation
 
 
 def decoding_for(cache: Cache, settings: EngineSettings, blocks: BlockConfig | None, host: Host) -> Decoding:
-    """Of a model that fills in masks by blocks, of another token by token."""
+    """Make what decodes: in blocks for a model that fills in masks, token by token for any other."""
     assert settings.max_round_tokens
     half = settings.max_round_tokens // 2
     if blocks is None:
@@ -40,7 +40,7 @@ def decoding_for(cache: Cache, settings: EngineSettings, blocks: BlockConfig | N
 
 
 def scheduler_for(cache: Cache, settings: EngineSettings, decoding: Decoding | None) -> Scheduler:
-    """The queue of an engine, on its pages."""
+    """Make the queue of an engine, on its pages."""
     assert settings.max_round_tokens
     return Scheduler(
         cache.pages, settings.max_round_tokens, cache.grain, settings.max_round_requests, decoding,
@@ -53,8 +53,8 @@ def writer_for(
     max_length: int, cache: Cache, settings: EngineSettings, sampling: SamplingDefaults, vocab_size: int,
     follow: Follow, begin: Callable[[Reply], None], outbox: PieceOutbox,
 ) -> Writer:  # fmt: skip
-    """Of a model with canvases, one with blocks of masks, or one that writes token by token. A prompt and its reply
-    have as many tokens as the model takes, and, but for canvases, the pages hold."""
+    """Make the writer of a model with canvases, with blocks of masks, or that writes token by token. A prompt and its
+    reply have at most as many tokens as the model takes, and, but for canvases, as the pages hold."""
     if canvases is not None:
         return CanvasWriter(canvases, conversation, max_length, follow)
     longest = min(max_length, (cache.pages.n_pages - 1) * cache.pages.page_size)

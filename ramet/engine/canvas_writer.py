@@ -24,7 +24,7 @@ class Follow(Protocol):
 
 
 class CanvasWriter(Writer):
-    """Of a model that denoises canvases: a reply is a read of several steps."""
+    """Writes the replies of a model that denoises canvases, each as a read of several steps."""
 
     def __init__(self, canvases: CanvasConfig, conversation: Conversation, max_length: int, follow: Follow) -> None:
         super().__init__(conversation, max_length)

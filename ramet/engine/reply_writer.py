@@ -42,7 +42,7 @@ class SamplingDefaults:
 
 
 class ReplyWriter(Writer):
-    """Of a model that fills in masks, or writes token by token: a reply goes on beside all others.
+    """Writes the replies of a model that fills in masks, or writes token by token, each beside all others.
 
     blocks: of the former; stop_ids: ids that end a reply; sampling: how the model draws where a request leaves it open.
     `begin` hands a reply to the engine, which sends the `outbox` when it has emitted what a round made known.

@@ -72,13 +72,16 @@ class Writer(ABC):
 
     @abstractmethod
     def _whole(self, request: GenerationRequest) -> tuple[Future[int], Callable[[int], Generation]]:
-        """Begin; the future gives how many of the prompt's tokens were not computed again, and of that the reply is
-        made."""
+        """Begin a reply. Returns a future, whose result is the number of the prompt's tokens that were not computed
+        again, and a function that makes the whole reply of that number."""
 
     @abstractmethod
     def start(self, request: GenerationRequest, on_piece: OnPiece) -> tuple[Future[int], Callable[[], int]]:
-        """Begin a reply, whose pieces `on_piece` gets in the engine's thread; how many of the prompt's tokens were not
-        computed again, which is known once there is a piece. Raises as `generate` does."""
+        """Begin a reply. The engine's thread calls `on_piece` with each piece.
+
+        Returns a future, whose result is the number of the prompt's tokens that were not computed again, and a function
+        that returns this number as soon as there is a piece. Raises as `generate` does, before any work.
+        """
 
     def _post(self, loop: asyncio.AbstractEventLoop, inbox: PieceQueue, piece: Piece) -> None:
         """By the engine's thread, before the future is done."""
