@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import chain
 
 from ramet.cache.pages import Pages
 from ramet.engine.batch import Batch
@@ -39,10 +40,12 @@ class Admission:
     def look(self) -> None:
         """Note, as a round is made, what is promised, and which trunks are still due."""
         self.stuck.clear()
+        self._promised, self._ahead, self._came = [], [], {}
+        if not self._n_replies and not self._jobs.waiting_replies:
+            return
         self._promised = self._promises()
-        self._ahead, self._came = [], {}
-        if any(job.reply is not None for job in self._jobs.waiting):
-            trees = (job for job in (*self._jobs.running, *self._jobs.waiting) if job.reply is None and job.keys)
+        if self._jobs.waiting_replies:
+            trees = (job for job in (*self._jobs.running, *self._jobs.waiting) if job.keys)
             self._ahead = [job for job in trees if not (job.tasks and not leads(job.tasks[0]))]
 
     def n_pages_for(self, max_position: int) -> int:
@@ -76,6 +79,8 @@ class Admission:
     def awaits(self, job: Job, batch: Batch) -> bool:
         """Whether others are computing more of this one's trunk than is kept: in pieces, for a reply, or, where this
         one is a reply, in any way, or are to begin before it."""
+        if not (batch.leading or batch.whole or self._jobs.in_flight or self._jobs.prompts or self._ahead):
+            return False
         n_kept = bisect_left(range(len(job.keys)), True, key=lambda i: job.keys[i] not in self._pages)
         at = max(n_kept, -(-self._packer.min_piece // self._pages.page_size) - 1)
         if at >= len(job.keys):
@@ -115,14 +120,14 @@ class Admission:
     def _promises(self) -> list[tuple[float, int]]:
         """Pages that trees which are cut may need, those under way and the first of those that wait, each with the time
         from which on nobody else gets them."""
-        due = next(filter(self._packer.is_cut, (*self._jobs.between, *self._jobs.waiting)), None)
+        due = next(filter(self._packer.is_cut, chain(self._jobs.between, self._jobs.waiting)), None)
         cut = [job for job in self._jobs.running if self._packer.is_cut(job)]
         running = [(0.0, self.n_pages_for(job.max_position)) for job in cut]
         return running if due is None else [*running, (due.queued_at, self.n_pages_for(due.max_position))]
 
     def _replies_lack_pages_since(self) -> float:
         """When the first came of the replies that wait, where it lacks pages."""
-        first = next((job for job in self._jobs.waiting if job.reply is not None), None)
+        first = next(iter(self._jobs.waiting_replies), None)
         return math.inf if first is None or self._has_pages(first) else first.queued_at
 
     @property

@@ -36,12 +36,12 @@ class Prompts:
         alone = job.alone
         self.expect(job)
         job.alone = alone
-        self._jobs.waiting.appendleft(job)
+        self._jobs.waiting_replies.appendleft(job)
 
     def give_up(self, job: Job) -> None:
         """Let a reply whose prompt is on its way wait again, without its pages."""
         self._packer.release(job)
-        self._jobs.running.remove(job)
+        self._jobs.prompts.remove(job)
         self.wait(job)
         self._admission.is_crowded = True
         self._decoding.counts.update(preemptions=1)
@@ -72,7 +72,7 @@ class Prompts:
         spare = self._packer.take_spare()
         if spare is None:
             return False
-        self._jobs.running.remove(job)
+        self._jobs.prompts.remove(job)
         self._decoding.add(job, job.tasks.pop().path if job.tasks else Path(), spare)
         return True
 
@@ -80,10 +80,10 @@ class Prompts:
         """Those that have begun go on; of those that wait begin as many as have room, in their order."""
         end = batch.n_tokens + room
         self._admission.stuck.clear()
-        for job in self._jobs.prompts:
+        for job in list(self._jobs.prompts):
             if only in (None, job):
                 self.bring_in(job, batch, end - batch.n_tokens)
-        for job in [job for job in self._jobs.waiting if job.reply is not None and only in (None, job)]:
+        for job in [job for job in self._jobs.waiting_replies if only in (None, job)]:
             if end - batch.n_tokens < 1:
                 return
             if only is None and self._admission.awaits(job, batch):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 
 from ramet.cache.pages import Pages
 from ramet.engine.admission import Admission
 from ramet.engine.batch import Batch
 from ramet.engine.decoding import Decoding, DrawnRows
 from ramet.engine.job import Job
-from ramet.engine.jobs import Jobs, trees
+from ramet.engine.jobs import Jobs
 from ramet.engine.packing import Packer
 from ramet.engine.prompts import Kept, Prompts
 from ramet.tree import Reads
@@ -59,7 +60,7 @@ class Scheduler:
 
     def next(self) -> Batch:
         """The next round; an empty one when there is nothing to do but to wait for a round under way."""
-        has_replies = self.decoding is not None and (len(self.decoding) > 0 or self.jobs.has_replies)
+        has_replies = self.decoding is not None and (len(self.decoding) > 0 or self.jobs.n_replies > 0)
         if self.jobs.in_flight and has_replies:
             return Batch()  # what replies do next depends on it, and what else there is joins them
         batch = self._made(has_replies)
@@ -95,7 +96,7 @@ class Scheduler:
             assert drawn is not None
             ended = self.decoding.commit(batch.step, drawn)
             self._admission.is_crowded &= not ended
-        done = [job for job in trees(jobs) if not job.tasks]
+        done = [job for job in jobs if job.reply is None and not job.tasks]
         for job in done:  # not before: where the step fails, they are still there to get the fault
             self.jobs.running.remove(job)
         return [*done, *ended]
@@ -156,8 +157,8 @@ class Scheduler:
         """Replies that run and that wait, and counters of them."""
         if self.decoding is None:
             return {}
-        n_waiting = sum(job.reply is not None for job in self.jobs)
-        return self.decoding.stats() | {"replies_live": float(len(self.decoding)), "replies_waiting": float(n_waiting)}
+        n_live, n_waiting = float(len(self.decoding)), float(self.jobs.n_replies)
+        return self.decoding.stats() | {"replies_live": n_live, "replies_waiting": n_waiting}
 
     def _all(self) -> list[Job]:
         return [*self.jobs, *(self.decoding or ())]
@@ -168,7 +169,7 @@ class Scheduler:
         if not (landed or self.jobs.between or self.jobs.waiting or has_replies):
             return batch
         self._admission.look()
-        tree = next((job for job in trees((*landed, *self.jobs.between, *self.jobs.waiting)) if job.alone), None)
+        tree = next((job for job in chain(landed, self.jobs.between, self.jobs.waiting) if job.alone), None)
         if tree is not None and self._run_alone(tree, batch):
             return batch
         only = self._alone_reply() if has_replies else None
@@ -181,8 +182,8 @@ class Scheduler:
         if only is not None and batch:  # others gave up their pages for it
             self._step(batch, only)
             return batch
-        for job in trees(landed):
-            share = self._half if trees(self.jobs.waiting) or self.jobs.between else self.max_round_tokens
+        share = self._half if self.jobs.waiting or self.jobs.between else self.max_round_tokens
+        for job in landed:
             self._packer.advance(job, batch, share)
         self._go_on(batch)
         self._start_waiting(batch)
@@ -192,8 +193,8 @@ class Scheduler:
     def _alone_reply(self) -> Job | None:
         """A reply that is to share no round, and need not wait for what others hold."""
         assert self.decoding is not None
-        begun = next((job for job in (*self.decoding, *self.jobs.prompts) if job.alone), None)
-        waiting = (job for job in self.jobs.waiting if job.alone and job.reply is not None)
+        begun = next((job for job in chain(self.decoding, self.jobs.prompts) if job.alone), None)
+        waiting = (job for job in self.jobs.waiting_replies if job.alone)
         return begun or next(filter(self._admission.may_begin, waiting), None)
 
     def _encode(self, batch: Batch, only: Job | None) -> None:
@@ -202,7 +203,7 @@ class Scheduler:
         assert self.decoding is not None
         assert self._prompts is not None
         has_trees = self.jobs.has_trees
-        if not (has_trees or self.jobs.has_replies):  # running replies have all of the round
+        if not (has_trees or self.jobs.n_replies):  # running replies have all of the round
             return
         reserved = min(self.decoding.n_rows, self._half)
         room = batch.left - reserved
@@ -247,7 +248,7 @@ class Scheduler:
 
     def _go_on(self, batch: Batch) -> None:
         """Bring in the reads under way, in turn, to half of a round where others wait that take one round."""
-        left = self.max_round_tokens if all(job.is_long for job in trees(self.jobs.waiting)) else self._half
+        left = self.max_round_tokens if all(job.is_long for job in self.jobs.waiting) else self._half
         for job in list(self.jobs.between):
             n_due = self._packer.n_due(job)
             held = self._packer.is_cut(job) and self._admission.is_blocked(job)
@@ -261,8 +262,8 @@ class Scheduler:
     def _start_waiting(self, batch: Batch) -> None:
         """Bring in the trees that wait, in their order."""
         blocked, crowded = any(map(self._packer.is_cut, self.jobs.between)), False
-        n_running = len(trees(self.jobs.running)) + len(self.jobs.between)
-        for job in trees(self.jobs.waiting):
+        n_running = len(self.jobs.running) + len(self.jobs.between)
+        for job in list(self.jobs.waiting):
             if n_running >= self.max_running:
                 break
             is_cut = self._packer.is_cut(job)

@@ -182,7 +182,7 @@ def test_a_reply_that_gives_up_its_pages_is_still_to_run_alone() -> None:
     for job in jobs:
         queue.add(job)
     ended(queue, queue.next())
-    while jobs[1] not in queue.jobs.waiting:
+    while jobs[1] not in queue.jobs.waiting_replies:
         jobs[1].alone = True
         ended(queue, queue.next())
     assert jobs[1].alone
