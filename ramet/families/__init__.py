@@ -12,6 +12,7 @@ from ramet.families import (
     gemma4,
     llada2_moe,
     llama,
+    qwen2,
     qwen3,
     qwen3_5,
     qwen3_5_moe,
@@ -25,7 +26,7 @@ from ramet.text.pre_tokenizer import PreTokenizer
 __all__ = ["FAMILIES", "Family", "architectures", "gguf_pre_tokenizers", "register"]
 
 FAMILIES: dict[str, Family] = {}
-_OWN = (diffusion_gemma, gemma3, gemma4, llada2_moe, llama, qwen3, qwen3_5, qwen3_5_moe, sdar, sdar_moe)
+_OWN = (diffusion_gemma, gemma3, gemma4, llada2_moe, llama, qwen2, qwen3, qwen3_5, qwen3_5_moe, sdar, sdar_moe)
 
 
 def register(family: Family) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ramet.errors import CheckpointError
+from ramet.families.plans import QKV
 from ramet.layers.attention import AttentionShape
 from ramet.layers.layer import LayerShape
 from ramet.layers.shape import ModelShape
@@ -53,6 +54,11 @@ def layer_kinds(config: Any, *known: str) -> list[str]:
         listed = " and ".join(shown(kind).strip("'") for kind in unknown[:_LISTED])
         raise CheckpointError(f"config.json: layer_types has {listed}; {config.model_type} has {' and '.join(known)}")
     return kinds
+
+
+def biased_products(config: Any) -> tuple[str, ...]:
+    """The products of attention that have biases: all or none, as the configuration says."""
+    return (*QKV, "o_proj") if config.attention_bias else ()
 
 
 def attention_shape(config: Any, **more: Any) -> AttentionShape:

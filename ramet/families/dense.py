@@ -8,6 +8,7 @@ from typing import Any
 
 from ramet.families.configuration import (
     attention_shape,
+    biased_products,
     layer_kinds,
     model_shape,
     require,
@@ -25,13 +26,22 @@ from ramet.layers.shape import ModelShape
 _WINDOWED, _WHOLE = "sliding_attention", "full_attention"
 
 
-def dense_shape(config: Any, *, qk_norm: bool, windows: bool = False, mlp: ExpertsShape | None = None) -> ModelShape:
-    """The keys that Llama-like configurations share (transformers' LlamaConfig and its kin). windows: whether layers
-    may have one. mlp: what layers have instead of a gated MLP."""
+def dense_shape(
+    config: Any,
+    *,
+    qk_norm: bool,
+    biased: tuple[str, ...] | None = None,
+    windows: bool = False,
+    mlp: ExpertsShape | None = None,
+) -> ModelShape:
+    """The keys that Llama-like configurations share (transformers' LlamaConfig and its kin). biased: the products of
+    attention that have biases; None where the configuration says. windows: whether layers may have one. mlp: what
+    layers have instead of a gated MLP."""
     require(config, "hidden_act", "silu")
     require_whole_heads(config)
     dense = mlp or MLPShape(config.intermediate_size, bias=bool(getattr(config, "mlp_bias", False)))
-    attention = partial(attention_shape, config, bias=bool(config.attention_bias), qk_norm=qk_norm)
+    with_bias = biased_products(config) if biased is None else biased
+    attention = partial(attention_shape, config, biased=with_bias, qk_norm=qk_norm)
     kinds = layer_kinds(config, *((_WINDOWED,) if windows else ()), _WHOLE)
     layers = (LayerShape(attention(window=window_of(config, kind, _WINDOWED)), dense) for kind in kinds)
     return model_shape(config, layers)

@@ -9,6 +9,7 @@ from typing import Any
 
 from ramet.families.configuration import (
     attention_shape,
+    biased_products,
     layer_kinds,
     model_shape,
     require,
@@ -62,7 +63,7 @@ def _attention(config: Any, kind: str, rotaries: tuple[str, ...]) -> AttentionSh
         scale=config.query_pre_attn_scalar**-0.5,
         window=window_of(config, kind, _WINDOWED),
         rotary=rotaries.index(kind),
-        bias=bool(config.attention_bias),
+        biased=biased_products(config),
         qk_norm=True,
     )
 

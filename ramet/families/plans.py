@@ -20,6 +20,7 @@ OUTPUT_NORMS = {  # of layers with norms on what their halves add
     "mlp_norm": "pre_feedforward_layernorm",
     "mlp_post_norm": "post_feedforward_layernorm",
 }
+QKV = ("q_proj", "kv_proj")
 QK_NORMS = {"q_norm": "q_norm", "k_norm": "k_norm"}
 Transform = Callable[[torch.Tensor], torch.Tensor] | None
 
@@ -78,12 +79,13 @@ def norms(at: str, names: Mapping[str, str], size: int, transform: Transform = N
     return {ours: Weight((f"{at}.{theirs}.weight",), (size,), transform) for ours, theirs in names.items()}
 
 
-def products(at: str, sizes: dict[str, tuple[tuple[str, ...], int, int]], *, bias: bool = False) -> Plan:
-    """Weights of products, our name -> (the names below `at`, rows in all, columns), and their biases."""
+def products(at: str, sizes: dict[str, tuple[tuple[str, ...], int, int]], biased: Collection[str] = ()) -> Plan:
+    """Weights of products, our name -> (the names below `at`, rows in all, columns), and the biases of those that are
+    `biased`."""
     plan = {}
     for name, (parts, n_out, n_in) in sizes.items():
         plan[name] = Weight(tuple(f"{at}.{part}.weight" for part in parts), (n_out, n_in))
-        if bias:
+        if name in biased:
             plan[f"{name}_bias"] = Weight(tuple(f"{at}.{part}.bias" for part in parts), (n_out,))
     return plan
 
@@ -96,7 +98,7 @@ def attention_plan(hidden: int, mixer: AttentionShape, at: str) -> Plan:
         "kv_proj": (("k_proj", "v_proj"), 2 * narrow, hidden),
         "o_proj": (("o_proj",), hidden, wide),
     }
-    return products(at, sizes, bias=mixer.bias)
+    return products(at, sizes, mixer.biased)
 
 
 def mlp_plan(shape: ModelShape, layer: LayerShape, at: str) -> Plan:
@@ -109,4 +111,4 @@ def gated_products(at: str, mlp: MLPShape, hidden: int) -> Plan:
     """The products of a gated MLP."""
     size = mlp.size
     sizes = {"gate_up_proj": (("gate_proj", "up_proj"), 2 * size, hidden), "down_proj": (("down_proj",), hidden, size)}
-    return products(at, sizes, bias=mlp.bias)
+    return products(at, sizes, sizes if mlp.bias else ())

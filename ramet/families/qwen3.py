@@ -7,13 +7,8 @@ from functools import partial
 from ramet.families.dense import dense_plan, dense_shape
 from ramet.families.family import THOUGHTLESS, Family
 from ramet.families.gguf import HEAD_NORMS, LAYER_TENSORS, GgufArchitecture
-from ramet.text.pre_tokenizer import REST, PreTokenizer
 
-_SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|" + REST
-_QWEN2 = PreTokenizer(split=_SPLIT, nfc=True)
-GGUF = GgufArchitecture(
-    "qwen3", "qwen3", LAYER_TENSORS | HEAD_NORMS, pre_tokenizers={"qwen2": _QWEN2, "deepseek-r1-qwen": _QWEN2}
-)
+GGUF = GgufArchitecture("qwen3", "qwen3", LAYER_TENSORS | HEAD_NORMS)
 FAMILY = Family(
     ("qwen3",), partial(dense_shape, qk_norm=True, windows=True), dense_plan, gguf=GGUF, template_variables=THOUGHTLESS
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ramet.families.configuration import attention_shape, layer_kinds, model_shape, require
+from ramet.families.configuration import attention_shape, biased_products, layer_kinds, model_shape, require
 from ramet.families.family import THOUGHTLESS, Family
 from ramet.families.plans import (
     LAYER_NORMS,
@@ -43,7 +43,7 @@ def hybrid_shape(config: Any, mlp: MLPShape | ExpertsShape) -> ModelShape:
     require(config, "attn_output_gate", True)  # published configurations say it; transformers knows no other
     mixers: dict[str, AttentionShape | DeltaShape] = {
         "linear_attention": _delta(config),
-        "full_attention": attention_shape(config, bias=bool(config.attention_bias), qk_norm=True, gated=True),
+        "full_attention": attention_shape(config, biased=biased_products(config), qk_norm=True, gated=True),
     }
     layers = tuple(LayerShape(mixers[kind], mlp) for kind in layer_kinds(config, *mixers))
     return model_shape(config, layers)
@@ -88,7 +88,7 @@ def _mixer_plan(hidden: int, mixer: AttentionShape | DeltaShape, at: str) -> Pla
 
 def _attention_plan(hidden: int, mixer: AttentionShape, at: str) -> Plan:
     plan = attention_plan(hidden, mixer, at)
-    for name in ("q_proj", "q_proj_bias") if mixer.bias else ("q_proj",):
+    for name in ("q_proj", "q_proj_bias") if "q_proj" in mixer.biased else ("q_proj",):
         plan[name] = Weight(plan[name].parts, plan[name].shape, partial(gates_last, mixer.n_heads))
     return plan | norms(at, QK_NORMS, mixer.head_dim, add_one)
 

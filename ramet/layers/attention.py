@@ -19,8 +19,9 @@ from ramet.round import Queries
 class AttentionShape:
     """Softmax attention. window 0 sees all. rotary: which of the model's rotary embeddings. qk_norm: a norm on each
     query and key head; unit_values: one without a weight on each value head; gated: the output times the sigmoid of
-    a gate, whose rows stand behind the queries' in q_proj. keys_of: the earlier layer whose keys and values this one
-    reads, None where it has its own; keys_are_values: values are the keys' projection, before norm and rotation."""
+    a gate, whose rows stand behind the queries' in q_proj. biased: the products that have biases, by our names.
+    keys_of: the earlier layer whose keys and values this one reads, None where it has its own; keys_are_values: values
+    are the keys' projection, before norm and rotation."""
 
     n_heads: int
     n_kv_heads: int
@@ -28,7 +29,7 @@ class AttentionShape:
     scale: float
     window: int = 0
     rotary: int = 0
-    bias: bool = False
+    biased: tuple[str, ...] = ()
     qk_norm: bool = False
     unit_values: bool = False
     gated: bool = False

@@ -11,7 +11,8 @@ from ramet.weights.beside import PARTS
 
 PAGE = "docs/checkpoints.md"
 TYPES = {  # what the page calls them
-    "Qwen3": ["qwen3"], "Qwen3.5": ["qwen3_5", "qwen3_5_text"], "Qwen3.5-MoE": ["qwen3_5_moe", "qwen3_5_moe_text"],
+    "Qwen2": ["qwen2"], "Qwen3": ["qwen3"],
+    "Qwen3.5": ["qwen3_5", "qwen3_5_text"], "Qwen3.5-MoE": ["qwen3_5_moe", "qwen3_5_moe_text"],
     "Gemma 4": ["gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"],
     "DiffusionGemma": ["diffusion_gemma"], "Llama": ["llama"], "Gemma 3": ["gemma3", "gemma3_text"],
     "SDAR": ["sdar"], "SDAR-MoE": ["sdar_moe"], "LLaDA2.0": ["llada2_moe"],

@@ -13,6 +13,7 @@ from transformers import (
     Gemma4TextConfig,
     LlamaConfig,
     PreTrainedModel,
+    Qwen2Config,
     Qwen3_5MoeTextConfig,
     Qwen3_5TextConfig,
     Qwen3Config,
@@ -67,6 +68,10 @@ CONFIGS = {  # by a name of ours: a family may have several
     ),
     **{name: BlockModel.random(name, VOCAB_SIZE).config for name in RAW},
     "llama": LlamaConfig(**_COMMON, attention_bias=True, mlp_bias=True),
+    "qwen2": Qwen2Config(
+        **_COMMON | {"tie_word_embeddings": True}, use_sliding_window=True, sliding_window=11, max_window_layers=1
+    ),
+    "qwen2-untied": Qwen2Config(**_COMMON | {"num_hidden_layers": 2}),
     "qwen3": Qwen3Config(**_COMMON),
     "qwen3_5": Qwen3_5TextConfig(**_QWEN3_5),
     "qwen3_5-delta-last": Qwen3_5TextConfig(

@@ -86,6 +86,7 @@ def test_of_the_text_model_within_another(make: Any, tmp_path: Path) -> None:
     (tiny.llama, {"layer_types": ["sliding_attention", "full_attention"]}, "layer_types has sliding_attention; llama"),
     (tiny.llama, {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
      "partial_rotary_factor is 0.5; llama is implemented for whole heads"),
+    (tiny.qwen2, {"dual_chunk_attention_config": {"chunk_size": 64}}, "dual_chunk_attention_config is .*qwen2 is"),
     (tiny.qwen3, {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5; qwen3 is"),
     (tiny.qwen3, {"layer_types": ["sliding_attention"] * 2, "use_sliding_window": False}, "sliding_window is None"),
     (tiny.gemma3, {"sliding_window": 0}, "layer_types has sliding_attention, but sliding_window is 0"),
@@ -105,6 +106,14 @@ def test_a_window_that_is_off_passes(tmp_path: Path) -> None:
     assert opened(tiny.qwen3(), tmp_path / "c", sliding_window=64, use_sliding_window=False) == plain
     windowed = opened(tiny.qwen3(), tmp_path / "d", sliding_window=64, use_sliding_window=True, max_window_layers=1,
                       layer_types=["full_attention", "sliding_attention"])  # fmt: skip
+    assert [layer.mixer.window for layer in windowed.layers] == [0, 64]
+
+
+def test_qwen2s_windows_begin_where_its_configuration_says(tmp_path: Path) -> None:
+    windows = {"sliding_window": 64, "max_window_layers": 1, "layer_types": None}
+    whole = opened(tiny.qwen2(), tmp_path / "c", use_sliding_window=False, **windows)
+    assert [layer.mixer.window for layer in whole.layers] == [0, 0]
+    windowed = opened(tiny.qwen2(), tmp_path / "d", use_sliding_window=True, **windows)
     assert [layer.mixer.window for layer in windowed.layers] == [0, 64]
 
 

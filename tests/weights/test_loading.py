@@ -39,7 +39,7 @@ def theirs(model: PreTrainedModel) -> FloatArray:
     return model(torch.tensor([IDS])).logits[0].log_softmax(-1).numpy()  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("model_type", ["gemma3", "llama", "qwen3"])  # those that come as GGUF
+@pytest.mark.parametrize("model_type", ["gemma3", "llama", "qwen2", "qwen3"])  # those that come as GGUF
 def test_safetensors_and_gguf_are_one_model(model_type: str) -> None:
     """D7: query and key rows stand in another order in a Llama's GGUF, not in a Qwen's."""
     directory = MAKERS[model_type](tied=False)
