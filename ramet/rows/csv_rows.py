@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +11,6 @@ from typing import IO, Any
 
 from ramet.errors import InvalidRequest
 from ramet.quoting import repeated, shown
-from ramet.rows.form import form_of
 from ramet.rows.text import Advance, fault, numbered_lines
 
 MAX_CELL = 16 << 20  # characters, as of a request
@@ -65,19 +63,16 @@ def _n_cells(cells: Sequence[str]) -> str:
     return "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
 
 
-def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+def write_csv(file: IO[bytes], columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Write the columns of each row. Nothing is an empty cell; objects and arrays are JSON; numbers have all digits
     that they need. Raises ValueError for what no text can hold."""
-    with path.open("wb") as raw, _compressed(raw, path) as file, io.TextIOWrapper(file, "utf-8", newline="") as text:
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns)
-        for row in rows:
-            writer.writerow([cell_of(column, row.get(column)) for column in columns])
-
-
-def _compressed(raw: IO[bytes], path: Path) -> Any:
-    """Without a time and a name, so that the same rows give the same bytes."""
-    return gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if form_of(path).gzipped else raw
+    text = io.TextIOWrapper(file, "utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([cell_of(column, row.get(column)) for column in columns])
+    text.flush()
+    text.detach()
 
 
 def cell_of(column: str, value: Any) -> str:
