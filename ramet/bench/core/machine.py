@@ -8,8 +8,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import torch
-
 from ramet.machine import allowance
 from ramet.version import __version__
 
@@ -18,6 +16,22 @@ _UNITS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 def describe(n_threads: int) -> dict[str, str]:
     """Processor, units, threads, versions and commit, for people and for the JSON."""
+    import torch
+
+    return {
+        **processor(),
+        "threads": str(n_threads),
+        **gpu(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "ramet": __version__,
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    }
+
+
+def processor() -> dict[str, str]:
+    """The processor, its units, and what of the machine this process has."""
     cpuinfo = _cpuinfo()
     ours = allowance()
     flags = cpuinfo.get("flags", "").split()
@@ -25,14 +39,7 @@ def describe(n_threads: int) -> dict[str, str]:
         "cpu": cpuinfo.get("model name", platform.processor() or platform.machine()),
         "units": " ".join(u for u in _UNITS if u in flags) or "unknown",
         "cores": f"{ours.n_allowed if ours.quota is None else min(ours.n_allowed, ours.quota):g}",
-        "threads": str(n_threads),
         "memory": f"{ours.n_bytes / 2**30:.0f} GiB",
-        **_gpu(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "ramet": __version__,
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
 
 
@@ -54,8 +61,10 @@ def commit() -> str:
     return head + ("+" if ask("status", "--porcelain", "--untracked-files=no") else "")
 
 
-def _gpu() -> dict[str, str]:
+def gpu() -> dict[str, str]:
     """The first one, where there is one."""
+    import torch
+
     if not torch.cuda.is_available():
         return {}
     properties = torch.cuda.get_device_properties(0)
