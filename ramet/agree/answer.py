@@ -66,16 +66,19 @@ class Answer:
         return Answer(self.kind, other.options, p, other.legend)
 
     def option_of(self, label: Any) -> str:
-        """The option that a gold label names. Raises ValueError that lists what it may be."""
+        """The option that a gold label names; text of CSV may spell true, false and a level's number. Raises ValueError
+        that lists what it may be."""
         if self.kind == "noul":
-            if isinstance(label, bool):
-                return YES if label else NO
+            if isinstance(label, bool) or (isinstance(label, str) and label.lower() in ("true", "false")):
+                return YES if label is True or str(label).lower() == "true" else NO
             raise ValueError(f"{label!r} is no label of a noul: true or false")
         if self.kind == "score" and type(label) is int and str(label) in self.options:
             return str(label)
         names = self.options if self.kind == "choice" else self.legend
         if isinstance(label, str) and names.count(label) == 1:
             return self.options[names.index(label)]
+        if self.kind == "score" and isinstance(label, str) and label in self.options:
+            return label
         known = ", ".join(map(repr, names))
         numbers = f"a number among {', '.join(self.options)}, or one of " if self.kind == "score" else ""
         raise ValueError(f"{label!r} is no label of this {self.kind}: {numbers}{known}")

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ramet.agree.answer import Answer
-from ramet.agree.lines import Advance, Identity, check_new, fault, read_objects
+from ramet.agree.lines import Identity, check_new, fault
+from ramet.rows import numbered_rows
+from ramet.rows.text import Advance
 
 REMEDY = 'a line looks like {"id": "row-1", "gold": {"topic": "billing", "angry": true, "urgency": 2}}'
 
@@ -48,7 +50,7 @@ class Gold:
 def read_gold(path: Path, advance: Advance, *, by_line: bool = False) -> Gold:
     """All labels of a file; lines without `gold` have none. Raises InvalidRequest naming the line."""
     gold = Gold(path)
-    for position, (number, data) in enumerate(read_objects(path, advance, REMEDY)):
+    for position, (number, data) in enumerate(numbered_rows(path, advance, REMEDY)):
         labels = data.get("gold")
         if labels is None:
             continue

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ramet.agree.answer import Answer
 from ramet.agree.gold import Gold
 from ramet.agree.lines import Identity
+from ramet.agree.reply import Positions, WrittenReply
 from ramet.agree.run import AnsweredRow, AnswersFile
 from ramet.errors import InvalidRequest
 
@@ -49,6 +50,20 @@ class DecisionPair:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplyPair:
+    """One row's reply, written twice."""
+
+    row: Identity
+    a: WrittenReply
+    b: WrittenReply
+    positions: Positions
+
+    @property
+    def changed(self) -> bool:
+        return self.a.text != self.b.text
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """A row that both files have and that at least one has no answers to: the errors."""
 
@@ -59,9 +74,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The decisions in the order of the first file, and every row that they leave out."""
+    """The decisions and the replies in the order of the first file, and every row that they leave out."""
 
     decisions: list[DecisionPair]
+    replies: list[ReplyPair]
     failed: list[Failed]
     only_a: list[Identity]
     only_b: list[Identity]
@@ -79,14 +95,14 @@ def pair(a: AnswersFile, b: AnswersFile, gold: Gold | None = None, *, by_line: b
     if not common:
         raise _nothing_common(a, b)
     pairs = Pairs(
-        [], [],
+        [], [], [],
         only_a=[row.identity for key, row in a.rows.items() if key not in b.rows],
         only_b=[row.identity for key, row in b.rows.items() if key not in a.rows],
         asked_otherwise=[],
     )  # fmt: skip
     for key in common:
         _add(pairs, a, b, key, gold, by_line)
-    if not pairs.decisions:
+    if not (pairs.decisions or pairs.replies):
         first = pairs.failed[0]
         raise InvalidRequest(
             f"no row has answers in both {a.path} and {b.path}: all {len(common)} failed, the first with: "
@@ -112,6 +128,11 @@ def _add(pairs: Pairs, a: AnswersFile, b: AnswersFile, key: str, gold: Gold | No
     if row.error is not None or other.error is not None:
         pairs.failed.append(Failed(row.identity, row.error, other.error))
         return
+    if row.reply is not None and other.reply is not None:
+        pairs.replies.append(ReplyPair(row.identity, row.reply, other.reply, Positions.of(row.reply, other.reply)))
+        return
+    if row.reply is not None or other.reply is not None:
+        raise InvalidRequest(f"{_places(a, row, b, other)}: one has answers, the other a text; {SAME_ROWS}")
     if row.answers.keys() != other.answers.keys():
         raise InvalidRequest(f"{_places(a, row, b, other)} answer different questions: {_names(row, other)}")
     pairs.decisions.extend(_decisions(a, row, b, other, key, gold))

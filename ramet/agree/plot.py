@@ -31,7 +31,8 @@ N_LETTERS = 28  # of a name that is drawn
 
 
 def draw(report: Report, path: Path) -> None:
-    """Write the picture, in the format that the file's ending names."""
+    """Write the picture of the decisions, of which there are some, in the format that the file's ending names."""
+    assert report.all is not None
     panels: list[Callable[[Axes, Report], None]] = [probabilities, changes, agreement]
     if report.all.accuracy is not None:
         panels.append(accuracy)
@@ -74,6 +75,7 @@ def probabilities(axes: Axes, report: Report) -> None:
 def changes(axes: Axes, report: Report) -> None:
     """What share of the decisions changes by more than x, both axes logarithmic: the tail is what matters."""
     all_changes = _largest(report.pairs.decisions)
+    assert report.all is not None
     n_still = int((all_changes == 0).sum())
     axes.set_title("How far probabilities moved")
     axes.set(xlabel="largest change of an option's probability", ylabel="share of decisions that change by more")
@@ -120,7 +122,7 @@ def agreement(axes: Axes, report: Report) -> None:
 
 def accuracy(axes: Axes, report: Report) -> None:
     """Both sides' shares of right answers, of all labelled decisions and of each type."""
-    groups = [(name, m.accuracy) for name, m in [("all", report.all), *report.by_type.items()] if m.accuracy]
+    groups = [(name, m.accuracy) for name, m in [("all", report.all), *report.by_type.items()] if m and m.accuracy]
     for offset, (side, colour) in zip((-0.2, 0.2), SIDES.items(), strict=True):
         for place, (_, found) in enumerate(groups):
             share = found.a if side == "a" else found.b
@@ -139,6 +141,7 @@ def accuracy(axes: Axes, report: Report) -> None:
 
 def _headline(report: Report) -> str:
     a, b = (f"{run.path.name} ({', '.join(run.models) or 'no model named'})" for run in (report.a, report.b))
+    assert report.all is not None
     share = report.all.agreement
     return f"{share.share:.2%} of {share.of} decisions agree\na: {_short(a, 60)}    b: {_short(b, 60)}"
 
@@ -154,6 +157,7 @@ def _largest(decisions: Sequence[DecisionPair]) -> FloatArray:
 
 
 def _groups(report: Report, n_questions: int) -> Iterator[tuple[str, Measures, str]]:
+    assert report.all is not None
     yield "all", report.all, INK
     for kind, m in report.by_type.items():
         yield kind, m, COLOURS[kind]

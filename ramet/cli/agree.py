@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ramet.cli.files import NewFile, OldFile
+from ramet.cli.files import NewFile, OldRows
 from ramet.cli.ranges import Count, Finite
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from ramet.agree.lines import Advance
     from ramet.agree.report import Report
+    from ramet.rows.text import Advance
 
 PICTURES = (".png", ".svg", ".pdf")
 
-_input = OldFile()
+_input = OldRows()
 
 
 @click.command("agree")
-@click.argument("first", metavar="A.jsonl", type=_input)
-@click.argument("second", metavar="B.jsonl", type=_input)
-@click.option("--gold", "gold_path", type=_input, help="Lines with what is right: an `id`, and `gold` by question.")
+@click.argument("first", metavar="A", type=_input)
+@click.argument("second", metavar="B", type=_input)
+@click.option("--gold", "gold_path", type=_input, help="Rows with what is right: an `id`, and `gold` by question.")
 @click.option(
     "--threshold", type=Finite(0, 1, min_open=True), default=0.5, show_default=True,
     help="Count the decisions in which an option reaches it on one side only.",
@@ -60,12 +60,16 @@ def command(
 ) -> None:
     """Compare two runs of the same rows.
 
-    Both files are outputs of `ramet run`, of two builds, machines, precisions or settings. Prints
-    how often their likeliest options are equal, how far probabilities moved, which decisions
-    changed, and with --gold which side is right more often; and every row that could not be compared.
+    Both files are outputs of `ramet run`, of two builds, machines, precisions or settings, in any
+    of its forms. Prints what the runs differ in, how often their likeliest options are equal, how
+    far probabilities moved, which decisions changed, and with --gold which side is right more often;
+    of replies how many are equal, for how long, and how far log-probabilities moved; and every row
+    that could not be compared.
     """
     _check_outputs([first, second, *filter(None, [gold_path])], json_path, plot_path)
     report = _report(first, second, gold_path, threshold, by_line=by == "line")
+    if plot_path is not None and report.all is None:
+        raise click.UsageError("--plot draws decisions, and these runs have replies alone")
     if json_path is not None:
         report.write(json_path)
     if plot_path is not None:
@@ -145,7 +149,7 @@ def _print(report: Report, limit: int) -> None:
 
 def _judge(report: Report, least: float) -> None:
     """Exits with 1 below `least`. A row with one answer fails too: what is not compared would pass unseen."""
-    agreement, n_one_sided = report.all.agreement, report.pairs.n_one_sided
+    agreement, n_one_sided = report.agreement, report.pairs.n_one_sided
     if agreement.share < least:
         click.echo(f"agreement {agreement.share:.6g} is below {least:g}", err=True)
     if n_one_sided:

@@ -14,35 +14,44 @@ from ramet.agree.intervals import LEVEL
 from ramet.agree.lines import Identity
 from ramet.agree.measures import Estimate, Measures, Proportion
 from ramet.agree.pairs import DecisionPair, Failed
+from ramet.agree.reply_measures import ReplyMeasures
 from ramet.agree.report import Report
 from ramet.agree.run import AnswersFile
+from ramet.cli import agree_differences
 from ramet.cli.table import printable
+from ramet.quoting import cut
 
+N_SHOWN = 60  # letters of a reply from where it parts
 NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def parts(report: Report, limit: int) -> Iterator[RenderableType]:
     """What is printed, in order; lists have at most `limit` entries and say how many they leave out."""
     yield overview(report)
+    yield from agree_differences.parts(report)
     yield from _uncompared(report, limit)
-    yield figures(report, limit)
-    if report.all.accuracy is not None:
-        yield accuracies(report, limit)
-    yield from _more("questions, those with the least agreement", len(report.by_question), limit)
+    if report.all is not None:
+        yield figures(report, report.all, limit)
+        if report.all.accuracy is not None:
+            yield accuracies(report, report.all, limit)
+        yield from _more("questions, those with the least agreement", len(report.by_question), limit)
     if report.changed:
         yield changed(report, limit)
         yield from _more("changed decisions", len(report.changed), limit)
+    if report.replies is not None:
+        yield replies(report.replies)
+    if report.changed_replies:
+        yield changed_replies(report, limit)
+        yield from _more("changed replies", len(report.changed_replies), limit)
 
 
 def overview(report: Report) -> Table:
     """The runs, and how much of them is compared."""
     table = Table.grid(padding=(0, 2))
-    pairs, everything = report.pairs, report.all
+    pairs = report.pairs
     table.add_row(Text("a", style="dim"), _run(report.a))
     table.add_row(Text("b", style="dim"), _run(report.b))
-    n_questions = len(report.by_question)
-    compared = f"{_n(everything.n_rows, 'row')}, {_n(n_questions, 'question')}, "
-    table.add_row(Text("compared", style="dim"), Text(compared + _n(everything.agreement.of, "decision")))
+    table.add_row(Text("compared", style="dim"), Text(", ".join(_compared(report))))
     left_out = {
         "failed": len(pairs.failed), "only in a": len(pairs.only_a), "only in b": len(pairs.only_b),
     }  # fmt: skip
@@ -54,13 +63,23 @@ def overview(report: Report) -> Table:
     return table
 
 
-def figures(report: Report, limit: int) -> Table:
+def _compared(report: Report) -> Iterator[str]:
+    if report.all is not None:
+        yield _n(report.all.n_rows, "row")
+        yield _n(len(report.by_question), "question")
+        yield _n(report.all.agreement.of, "decision")
+    if report.replies is not None:
+        n_replies = report.replies.equal.of
+        yield f"{n_replies} replies" if n_replies > 1 else "1 reply"
+
+
+def figures(report: Report, everything: Measures, limit: int) -> Table:
     """Agreement and changes of all decisions, of each type and of each question."""
     table = _table(f"a beside b: equal answers, and how far probabilities moved; with {LEVEL:.0%} intervals")
     for head in ("", "decisions", "changed", "agreement", "mean total variation", "99th percentile",
                  "largest", f"flips at {report.threshold:g}"):  # fmt: skip
         table.add_column(head, justify="right" if head else "left", overflow="fold")
-    for name, m in _groups(report, limit):
+    for name, m in _groups(report, everything, limit):
         n_changed = m.agreement.of - m.agreement.count
         table.add_row(
             name, str(m.agreement.of), str(n_changed), _share(m.agreement), _estimate(m.mean_variation),
@@ -69,12 +88,12 @@ def figures(report: Report, limit: int) -> Table:
     return table
 
 
-def accuracies(report: Report, limit: int) -> Table:
+def accuracies(report: Report, everything: Measures, limit: int) -> Table:
     """Both sides' shares of right answers, and McNemar's test."""
     table = _table(f"right answers, with {LEVEL:.0%} intervals")
     for head in ("", "labels", "a", "b", "b - a", "only a right", "only b right", "McNemar's p"):
         table.add_column(head, justify="right" if head else "left", overflow="fold")
-    for name, m in _groups(report, limit):
+    for name, m in _groups(report, everything, limit):
         found = m.accuracy
         if found is not None:
             table.add_row(
@@ -92,6 +111,39 @@ def changed(report: Report, limit: int) -> Table:
         table.add_column(head, justify="right" if right else "left", overflow="fold", no_wrap=right)
     for d in report.changed[:limit]:
         table.add_row(*_changed_cells(d, labelled=report.gold is not None))
+    return table
+
+
+def replies(found: ReplyMeasures) -> Table:
+    """How many replies are equal, for how long, and how far log-probabilities moved."""
+    table = _table(f"replies of a beside those of b, with {LEVEL:.0%} intervals")
+    cells: dict[str, Text | str] = {
+        "replies": str(found.equal.of), "equal": _share(found.equal), "same end": _share(found.finished),
+        "common beginning": _portion(found.common),
+    }  # fmt: skip
+    if found.moves is not None:
+        moves = found.moves
+        cells |= {
+            "positions": str(moves.likeliest.of), "same likeliest": _share(moves.likeliest),
+            "mean nats": _estimate(moves.mean_nats), "99th percentile": _estimate(moves.p99_nats),
+            "largest": _number(moves.largest_nats), "largest, p": _number(moves.largest_probability),
+        }  # fmt: skip
+    for head in cells:
+        table.add_column(head, justify="right", overflow="fold")
+    table.add_row(*cells.values())
+    return table
+
+
+def changed_replies(report: Report, limit: int) -> Table:
+    """The replies with another text, where they part."""
+    table = _table("changed replies, those first that part soonest")
+    for head in ("row", "equal", "a goes on", "b goes on"):
+        table.add_column(head, justify="right" if head == "equal" else "left", overflow="fold")
+    for pair in report.changed_replies[:limit]:
+        at = next((i for i, (x, y) in enumerate(zip(pair.a.text, pair.b.text, strict=False)) if x != y), None)
+        at = min(len(pair.a.text), len(pair.b.text)) if at is None else at
+        ends = (Text(printable(cut(side.text[at:], N_SHOWN)) or "(ends)") for side in (pair.a, pair.b))
+        table.add_row(_text(pair.row), f"{at} characters", *ends)
     return table
 
 
@@ -133,9 +185,9 @@ def _line(what: str, rows: Sequence[Identity], limit: int) -> Text:
     return Text.assemble((f"{what} ({len(rows)}): ", "yellow"), ", ".join([*names, *more]))
 
 
-def _groups(report: Report, limit: int) -> Iterator[tuple[Text, Measures]]:
+def _groups(report: Report, everything: Measures, limit: int) -> Iterator[tuple[Text, Measures]]:
     """All, the types, and the questions with the least agreement."""
-    yield Text("all", style="bold"), report.all
+    yield Text("all", style="bold"), everything
     for kind, m in report.by_type.items():
         yield Text(kind), m
     questions = sorted(report.by_question.items(), key=lambda item: item[1].agreement.share)
@@ -180,6 +232,10 @@ def _share(share: Proportion) -> Text:
 
 def _estimate(estimate: Estimate) -> Text:
     return _with_interval(_number(estimate.value), [_number(x) for x in estimate.interval or ()])
+
+
+def _portion(estimate: Estimate) -> Text:
+    return _with_interval(f"{estimate.value:.2%}", [f"{100 * x:.2f}" for x in estimate.interval or ()])
 
 
 def _difference(estimate: Estimate) -> Text:

@@ -8,6 +8,9 @@ from typing import Any, cast
 
 import click
 
+from ramet.errors import InvalidRequest
+from ramet.rows.form import form_of
+
 
 class OldFile(click.Path):
     """A file that is there and has an end: no pipe and no device, which may go on for ever."""
@@ -45,3 +48,25 @@ class NewFile(click.Path):
         if self.endings and path.suffix.lower() not in self.endings:
             self.fail(f"{path.name!r} does not end in {', '.join(self.endings)}", param, ctx)
         return path
+
+
+class OldRows(OldFile):
+    """A file of rows that is there, in a form that its name says."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return _with_form(self, super().convert(value, param, ctx), param, ctx)
+
+
+class NewRows(NewFile):
+    """A file of rows to write, in the form that its name says."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return _with_form(self, super().convert(value, param, ctx), param, ctx)
+
+
+def _with_form(kind: click.Path, path: Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+    try:
+        form_of(path)
+    except InvalidRequest as error:
+        kind.fail(str(error), param, ctx)
+    return path

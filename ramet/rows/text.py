@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import IO, cast
 
 from ramet.errors import InvalidRequest
-from ramet.rows.form import form_of
 
 Advance = Callable[[int], None]  # gets how many bytes of the file were read
 BOM = b"\xef\xbb\xbf"
@@ -21,7 +20,7 @@ def opened(path: Path, advance: Advance) -> Iterator[Callable[[int], bytes]]:
     """`readline` of what a file holds, uncompressed: it takes the most bytes of a line, -1 for all. Raises
     InvalidRequest for what gzip cannot read."""
     with path.open("rb") as raw:
-        file = cast(IO[bytes], gzip.GzipFile(fileobj=raw) if form_of(path).gzipped else raw)
+        file = cast(IO[bytes], gzip.GzipFile(fileobj=raw) if path.name.lower().endswith(".gz") else raw)
         at = 0
 
         def readline(most: int) -> bytes:

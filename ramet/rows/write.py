@@ -16,7 +16,7 @@ from ramet.files import replacing
 from ramet.rows import table_rows
 from ramet.rows.columns import FIRST, columns_of
 from ramet.rows.csv_rows import write_csv
-from ramet.rows.form import form_of
+from ramet.rows.form import RowsForm, form_of
 from ramet.rows.head import beside, head_line
 from ramet.rows.names import flat
 
@@ -50,9 +50,12 @@ def write_rows(path: Path, rows: Iterable[Row], heads: Heads = (), kept: KeptCol
     with replacing(path) as made:
         try:
             if form.kind == "json":
-                _write_lines(made, rows, heads)
+                with compressed(made, form) as file:
+                    _write_lines(file, rows, heads)
             elif form.kind == "csv":
-                _write_csv(path, made, rows, heads, kept)
+                with compressed(made, form) as file:
+                    _write_csv(file, rows, kept)
+                _write_beside(path, heads)
             else:
                 from ramet.rows.parquet_writer import write_parquet
 
@@ -62,11 +65,11 @@ def write_rows(path: Path, rows: Iterable[Row], heads: Heads = (), kept: KeptCol
 
 
 @contextmanager
-def compressed(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write, through gzip where its name says so: without a time and a name, so that the same rows give the
+def compressed(path: Path, form: RowsForm) -> Iterator[IO[bytes]]:
+    """A file to write, through gzip where its form says so: without a time and a name, so that the same rows give the
     same bytes."""
     with path.open("wb") as raw:
-        if not form_of(path).gzipped:
+        if not form.gzipped:
             yield raw
             return
         with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
@@ -82,25 +85,22 @@ def in_order(columns: Iterable[str], kept: KeptColumns | None) -> list[str]:
     return [*first, *names, *own[len(first) :]]
 
 
-def _write_lines(path: Path, rows: Iterable[Row], heads: Heads) -> None:
-    with compressed(path) as file:
-        for row in chain(map(head_line, heads), rows):
-            file.write(_line(row))
+def _write_lines(file: IO[bytes], rows: Iterable[Row], heads: Heads) -> None:
+    for row in chain(map(head_line, heads), rows):
+        file.write(json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n")
 
 
-def _line(row: Row) -> bytes:
-    return json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-
-
-def _write_csv(path: Path, made: Path, rows: Iterable[Row], heads: Heads, kept: KeptColumns | None) -> None:
+def _write_csv(file: IO[bytes], rows: Iterable[Row], kept: KeptColumns | None) -> None:
     columns = in_order(columns_of(rows), kept)
     cells: Iterable[Row] = map(flat, rows)
     if kept is not None:
         cells = ({**own, **more} for own, more in zip(cells, kept.cells(), strict=False))
-    with compressed(made) as file:
-        write_csv(file, columns, cells)
-    if heads:
-        with replacing(beside(path)) as written:
-            written.write_text(json.dumps(list(heads), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    else:
+    write_csv(file, columns, cells)
+
+
+def _write_beside(path: Path, heads: Heads) -> None:
+    if not heads:
         beside(path).unlink(missing_ok=True)
+        return
+    with replacing(beside(path)) as made:
+        made.write_text(json.dumps(list(heads), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

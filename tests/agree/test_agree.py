@@ -292,6 +292,9 @@ def test_what_is_no_answer(data: Any, message: str) -> None:
         (choice(x=0.5, y=0.5), "y", "y"),
         (score(0.5, 0.5), 1, "1"),
         (score(0.5, 0.5), "level 0", "0"),
+        (noul(0.5), "true", "yes"),  # as CSV has it
+        (noul(0.5), "False", "no"),
+        (score(0.5, 0.5), "1", "1"),
     ],
 )
 def test_labels(answer: Any, label: Any, option: str) -> None:

@@ -210,10 +210,10 @@ BAD_LINES = {
     "{": "is no JSON",
     "[1]": "is no JSON object",
     '{"id": "r", "answers": "\xff"': "is no JSON",
-    '{"id": "r"}': "has neither `answers` nor an `error`",
-    '{"id": "r", "answers": {}}': "has neither `answers` nor an `error`",
+    '{"id": "r"}': "has no `answers`, no `text` and no `error`",
+    '{"id": "r", "answers": {}}': "has no `answers`, no `text` and no `error`",
     '{"id": "r", "answers": {"q": {"type": "choice"}}}': "the answer to 'q' cannot be read: a choice needs",
-    '{"id": "r", "answers": {"q": {"type": "noul", "noul": NaN}}}': "the answer to 'q' cannot be read: 'noul' has nan",
+    '{"id": "r", "answers": {"q": {"type": "noul", "noul": NaN}}}': "is no JSON (NaN is no number of JSON)",
     "[" * 100_000: "is no JSON",
 }
 
@@ -306,10 +306,10 @@ def test_files_that_are_not_there(tmp_path: Path, a: Path) -> None:
 
 @pytest.mark.parametrize("flag", ["--json", "--plot"])
 def test_outputs_are_checked_before_the_work(tmp_path: Path, a: Path, flag: str) -> None:
-    given = tmp_path / "a.png"
-    before = given.write_bytes(a.read_bytes())
-    assert "would overwrite the input" in told(agree(given, a, flag, given))
-    assert given.stat().st_size == before
+    given, before = tmp_path / "a.png", a.read_bytes()
+    given.symlink_to(a)
+    assert "would overwrite the input" in told(agree(a, a, flag, given))
+    assert a.read_bytes() == before
     assert "there is no directory" in told(agree(a, a, flag, tmp_path / "no" / "x.png"))
 
 
@@ -352,6 +352,12 @@ def test_the_page_tells_every_key_of_the_json(tmp_path: Path) -> None:
     for heading, shown in {
         "The JSON": found, "Measures": found["all"], "A decision": found["decisions"][0]
     }.items():  # fmt: skip
+        keys = {key for cells in section(PAGE, heading).rows for key in cells[0].split(", ")}
+        assert keys == shown.keys(), heading
+    texts = [{"id": i, "text": text, "finish_reason": "stop"} for i, text in enumerate(("one", "two"))]
+    agree(write(tmp_path / "t.jsonl", *texts), tmp_path / "t.jsonl", "--json", tmp_path / "t.json")
+    replies = json.loads((tmp_path / "t.json").read_text())
+    for heading, shown in {"Measures of replies": replies["replies"], "A reply": replies["texts"][0]}.items():
         keys = {key for cells in section(PAGE, heading).rows for key in cells[0].split(", ")}
         assert keys == shown.keys(), heading
     prose = section(PAGE, "The JSON").prose + section(PAGE, "Measures").prose
