@@ -31,8 +31,8 @@ REQUEST_OPTIONS = {
     "x_confidence": "--confidence",
 }
 VARIABLES = {
-    "RAMET_API_KEY": "The key that `ramet serve` asks for, without --api-key, and that `ramet decide --url` sends.",
-    "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY": "Of `ramet decide --url`; not to this machine itself.",
+    "RAMET_API_KEY": "The key that `ramet serve` asks for, without --api-key, and that `--url` sends.",
+    "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY": "Of `decide` and `run` with --url; not to this machine itself.",
     "OMP_NUM_THREADS": "Threads of a pass where --threads is not given, beyond a container's quota too.",
     "RAMET_CACHE": "Where compiled kernels are kept, instead of `ramet` in the user's cache directory.",
     "RAMET_NATIVE": "`0` turns the CPU's compiled kernels off: plain torch and NumPy are several times slower. "

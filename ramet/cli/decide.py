@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ramet import cli
-from ramet.cli import options
-from ramet.cli.engine_options import ENGINE_OPTIONS
+from ramet.cli import options, url_options
+from ramet.cli.questions import question_options, questions_from_flags
 
 if TYPE_CHECKING:
     from ramet.request import DecisionRequest
@@ -25,18 +25,11 @@ SOURCES = "REQUEST.json (or - for stdin), or --state/--state-file with --noul, -
 @click.argument("request_file", metavar="[REQUEST.json | -]", type=click.File("rb"), required=False)
 @click.option("--state", help="The text that the questions are about.")
 @click.option("--state-file", type=click.File("rb"), help="A file with that text.")
-@click.option("--noul", "nouls", multiple=True, metavar="NAME=INSTRUCTIONS", help="Is it true? May be repeated.")
-@click.option(
-    "--choice", "choices", multiple=True, metavar="'NAME=INSTRUCTIONS: a|b|c'", help="Which one? May be repeated."
-)
-@click.option(
-    "--score", "scores", multiple=True, metavar="'NAME=INSTRUCTIONS: low|mid|high'", help="How much? May be repeated."
-)
+@question_options
 @options.model_option
 @options.engine_options
 @options.readout_options
-@click.option("--url", help="Ask this running server instead of loading a model.")
-@click.option("--api-key", envvar="RAMET_API_KEY", show_envvar=True, help="The server's key, with --url.")
+@url_options.url_options
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as the server would send it.")
 @click.pass_context
 def command(ctx: click.Context, /, request_file: Any, url: str | None, as_json: bool, **given: Any) -> None:
@@ -55,7 +48,7 @@ def command(ctx: click.Context, /, request_file: Any, url: str | None, as_json: 
     from ramet.cli.requests import with_fields
     from ramet.cli.table import print_decision
 
-    _check_url_options(ctx, url, given)
+    url_options.check(ctx, url, given)
     data = _request_data(request_file, given)
     fields = options.readout_fields(given)
     if url is None or options.is_given(ctx, "model"):
@@ -72,26 +65,6 @@ def command(ctx: click.Context, /, request_file: Any, url: str | None, as_json: 
         print_decision(Console(), answer, milliseconds)
 
 
-def _check_url_options(ctx: click.Context, url: str | None, given: Mapping[str, Any]) -> None:
-    if url is not None:
-        idle = [name for name in ENGINE_OPTIONS if given[name] is not None]
-        if idle:
-            raise click.UsageError(f"{options.flag_of(idle[0])} is the server's to say: it has no effect with --url")
-        _check_key(given["api_key"])
-    elif options.is_given(ctx, "api_key"):
-        raise click.UsageError("--api-key has no effect without --url")
-
-
-def _check_key(key: str | None) -> None:
-    from ramet.server.authentication import check_key
-
-    try:
-        if key is not None:
-            check_key(key)
-    except ValueError as error:
-        raise click.UsageError(f"--api-key, or RAMET_API_KEY: {error}") from error
-
-
 def _tell_ignored(data: Mapping[str, Any]) -> None:
     from ramet.request import DecisionRequest
 
@@ -100,7 +73,6 @@ def _tell_ignored(data: Mapping[str, Any]) -> None:
 
 
 def _request_data(request_file: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    from ramet.cli.questions import questions_from_flags
     from ramet.cli.requests import read_all, read_object, read_text
 
     questions = questions_from_flags(given["nouls"], given["choices"], given["scores"])

@@ -1,7 +1,8 @@
 """The output of `ramet run`: a row a line, in the input's order, so that what is there says where to go on.
 
-A file is a run's own where each of its lines begins as a row does, with its place and what it was made from. All of it
-is looked at before any of it is changed.
+A file is a run's own where each of its lines begins as a row does, with its place and what it was made from, or is the
+head of a run. All of it is looked at before any of it is changed. What is no plain JSON Lines is made when all rows are
+there; until then they lie in a part beside it, which is.
 """
 
 from __future__ import annotations
@@ -13,13 +14,23 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import click
 
-_HEAD = re.compile(rb'\{\s*"index"\s*:\s*([0-9]{1,18})\s*,\s*"request"\s*:\s*"([^"\\]{0,200})"')
+from ramet.rows import numbered_rows, read_rows
+from ramet.rows.form import RowsForm, form_of
+from ramet.rows.head import HEAD, head_line, head_of
+from ramet.rows.json_rows import json_rows
+from ramet.rows.names import steps_of
+from ramet.rows.write import KeptColumns, write_rows
+
+_ROW = re.compile(rb'\{\s*"index"\s*:\s*([0-9]{1,18})\s*,\s*"request"\s*:\s*"([^"\\]{0,200})"')
+_HALF = re.compile(rb'\{"index": ([0-9]{1,18})')
+_HEAD = b'{"%s": {' % HEAD.encode()
 _PIECE = 1 << 16  # bytes at a time: a line that no run wrote may be as long as the file
 
 
@@ -32,16 +43,26 @@ def line_of(row: Any) -> bytes:
 class OutputFile:
     """An output file, held under a lock.
 
-    Rows are appended to it. With `overwrite` they go to a file beside it, its name with `.part` behind it, which takes
-    its place when all are there: until then it stays as it is, and a run that was stopped goes on with the part.
-    Raises click.UsageError where another run holds the file, and for a pipe or a device; OSError.
+    Rows are appended to it, behind the head of their run. With `overwrite`, and where the file's form is not plain JSON
+    Lines, they go to a file beside it, its name with `.part` behind it, which takes its place, or of which it is made,
+    when all are there: until then it stays as it is, and a run that was stopped goes on with the part. A part that is
+    begun without `overwrite` begins with the rows that the file has.
+
+    Raises click.UsageError where another run holds the file, and for a pipe or a device; InvalidRequest for a file that
+    cannot be read; OSError.
     """
 
-    def __init__(self, path: Path, *, overwrite: bool) -> None:
+    def __init__(self, path: Path, *, overwrite: bool, kept: KeptColumns | None = None) -> None:
+        self.head: dict[str, Any] | None = None  # of what is appended
+        self.heads: list[dict[str, Any]] = []  # of what is there
         self._end = 0  # of the whole rows
         self._target: Path | None = None  # whose place it takes
         self._old: int | None = None  # what is there still
-        if not overwrite:
+        self._given = path  # whose name says the form
+        self._kept = kept
+        self._is_plain = form_of(path) == RowsForm("json")
+        self._is_copy = False  # whether the part has the rows of the file and no others
+        if not overwrite and self._is_plain:
             self.path, self._remedy = path, "choose another file, or --overwrite it"
             self._file = _held(path, os.O_CREAT)
             return
@@ -54,6 +75,12 @@ class OutputFile:
         except BaseException:
             self._close_old()
             raise
+        try:
+            if not overwrite and self._old is not None:
+                self._begin_with(path)
+        except BaseException:
+            self._close()
+            raise
 
     def __enter__(self) -> OutputFile:
         return self
@@ -61,30 +88,36 @@ class OutputFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._target is not None and os.fstat(self._file).st_size == 0:
-            self.path.unlink(missing_ok=True)
-        os.close(self._file)
-        self._close_old()
+        self._close()
 
-    def rows(self) -> Iterator[str]:
-        """What each row that is there was made from. Raises click.UsageError at a line, or half a line at the end, that
-        no run wrote."""
-        self._end = n_rows = 0
+    @property
+    def holder(self) -> Path:
+        """The file whose rows are there."""
+        return self._given if self._is_copy else self.path
+
+    def rows(self) -> Iterator[tuple[int, str]]:
+        """Of each row that is there its place in the input, and what it was made from. Raises click.UsageError at a
+        line, or half a line at the end, that no run wrote."""
+        self._end = n_lines = 0
+        last = -1
+        self.heads = []
         with open(os.dup(self._file), "rb") as file:  # noqa: PTH123 - a descriptor
             file.seek(0)
             while begin := file.readline(_PIECE):
-                size, end = len(begin), begin[-2:]
+                size, end, n_lines = len(begin), begin[-2:], n_lines + 1
                 while not end.endswith(b"\n") and (more := file.readline(_PIECE)):
                     size, end = size + len(more), (end + more)[-2:]
                 if not end.endswith(b"\n"):
-                    self._check_half(begin, n_rows)
+                    self._check_half(begin, last)
                     return
-                head = _HEAD.match(begin)
-                if head is None or int(head[1]) != n_rows or end != b"}\n":
-                    raise self._strange(f"line {n_rows + 1}")
+                row = _ROW.match(begin)
+                is_row = row is not None and end == b"}\n" and _follows(int(row[1]), last)
+                if not (is_row or self._take_head(begin)):
+                    raise self._strange(f"line {n_lines}")
                 self._end += size
-                n_rows += 1
-                yield head[2].decode(errors="replace")
+                if is_row and row is not None:
+                    last = int(row[1])
+                    yield last, row[2].decode(errors="replace")
 
     def mend(self) -> int:
         """Cut what follows the whole rows that `rows` has found, half a row: the number of bytes."""
@@ -95,12 +128,14 @@ class OutputFile:
 
     def clear(self) -> None:
         """Take off all rows."""
-        self._end = 0
+        self._end, self.heads = 0, []
         os.ftruncate(self._file, 0)
 
     def append(self, line: bytes) -> None:
-        """Write a row and hand it to the system. Where that fails, nothing of the row stays, and the OSError names the
-        file."""
+        """Write a row, behind the run's head where the rows before have another, and hand it to the system. Where that
+        fails, nothing of the row stays, and the OSError names the file."""
+        if self.head is not None and self.head not in self.heads[-1:]:
+            line = line_of(head_line(self.head)) + line
         left = memoryview(line)
         try:
             while left:
@@ -111,28 +146,106 @@ class OutputFile:
                 os.ftruncate(self._file, self._end)
             raise
         self._end += len(line)
+        self._is_copy = False
+        if self.head is not None:
+            self.heads = [self.head]
 
     def finish(self) -> None:
-        """All rows are there: a part takes the place, and the permissions, of the file that it is for."""
-        if self._target is None:
+        """All rows are there: a part takes the place, and the permissions, of the file that it is for; or that file is
+        made of it, with the kept columns in a table."""
+        if self._target is None or self._is_copy:
             return
         os.fsync(self._file)
-        if self._old is not None:
-            os.fchmod(self._file, stat.S_IMODE(os.fstat(self._old).st_mode))
-        self.path.replace(self._target)
+        if self._is_plain:
+            if self._old is not None:
+                os.fchmod(self._file, stat.S_IMODE(os.fstat(self._old).st_mode))
+            self.path.replace(self._target)
+        else:
+            part = PartRows(self.path)
+            write_rows(self._given, part, part.heads(), self._kept)
+            self.path.unlink()
         self.path, self._target = self._target, None
 
-    def _check_half(self, begin: bytes, n_rows: int) -> None:
-        head = b'{"index": %d, "request": "' % n_rows
-        if begin[: len(head)] != head[: len(begin)]:
+    def _begin_with(self, old: Path) -> None:
+        """Copy the rows of the file into the part, unless it has them, and more."""
+        theirs = [(row.get("index"), row.get("request")) for row in read_rows(old)]
+        if not all(type(index) is int and isinstance(request, str) for index, request in theirs):
+            raise click.UsageError(f"{old} was not written by `ramet run`; choose another file, or --overwrite it")
+        ours = list(self.rows())
+        if len(ours) <= len(theirs):
+            self._copy(old)
+        elif ours[: len(theirs)] != theirs:
+            raise click.UsageError(f"{self.path} goes on from other rows than those of {old}; --overwrite goes on")
+
+    def _copy(self, old: Path) -> None:
+        heads: list[dict[str, Any]] = []
+        dropped = set() if self._kept is None else {steps_of(name)[0] for name in self._kept.names}
+        self.clear()
+        for _, row in numbered_rows(old, heads=heads):
+            lines = [head_line(head) for head in heads[len(self.heads) :]]
+            self.heads = list(heads)
+            lines.append({name: value for name, value in row.items() if name not in dropped})
+            self.append(b"".join(map(line_of, lines)))
+        self._is_copy = True
+
+    def _take_head(self, line: bytes) -> bool:
+        """Whether a line is the head of a run, which is noted."""
+        head = None
+        if line.startswith(_HEAD) and line.endswith(b"}}\n"):
+            with suppress(ValueError):
+                head = head_of(json.loads(line))
+        self.heads += [] if head is None else [head]
+        return head is not None
+
+    def _check_half(self, begin: bytes, last: int) -> None:
+        if not _is_half(begin, last):
             raise self._strange("the half line at the end")
 
     def _strange(self, what: str) -> click.UsageError:
         return click.UsageError(f"{what} of {self.path} was not written by `ramet run`; {self._remedy}")
 
+    def _close(self) -> None:
+        if self._target is not None and (self._is_copy or os.fstat(self._file).st_size == 0):
+            self.path.unlink(missing_ok=True)
+        os.close(self._file)
+        self._close_old()
+
     def _close_old(self) -> None:
         if self._old is not None:
             os.close(self._old)
+
+
+@dataclass(frozen=True, slots=True)
+class PartRows:
+    """The rows of a part, which may be read more than once."""
+
+    path: Path
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (row for _, row in json_rows(self.path, lambda _: None, "", []))
+
+    def heads(self) -> list[dict[str, Any]]:
+        """The heads of the runs that wrote them."""
+        found: list[dict[str, Any]] = []
+        for _ in json_rows(self.path, lambda _: None, "", found):
+            pass
+        return found
+
+
+def _follows(index: int, last: int) -> bool:
+    """Whether a row of this place may come behind the `last`, or be the first, where that is -1."""
+    return index == 0 if last < 0 else index > last
+
+
+def _is_half(begin: bytes, last: int) -> bool:
+    """Whether a line without its end may be half a row, or half a head."""
+    if begin.startswith(_HEAD) or _HEAD.startswith(begin) or b'{"index": '.startswith(begin):
+        return True
+    row = _HALF.match(begin)
+    if row is None or not (rest := begin[row.end() :]):
+        return row is not None
+    request = b', "request": "'
+    return _follows(int(row[1]), last) and rest[: len(request)] == request[: len(rest)]
 
 
 def _held(path: Path, flags: int) -> int:

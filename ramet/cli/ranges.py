@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 MOST = 1_000_000
+MOST_ROWS = 1 << 40
 
 
 class Count(click.IntRange):

@@ -17,43 +17,71 @@ from ramet.errors import EngineFault, InvalidRequest
 TIMEOUT_S = 600.0  # a long state on a CPU takes its time
 
 
-def endpoint(url: str) -> str:
-    """The address of /v1/systemone, from that of the server, of its /v1 or of the route itself."""
+class Refusal(InvalidRequest):
+    """A server's refusal of one request: the `kind` of error that it names, and its `status`."""
+
+    def __init__(self, message: str, *, field: str | None, kind: str, status: int) -> None:
+        super().__init__(message, field=field)
+        self.kind, self.status = kind, status
+
+
+def endpoint(url: str, route: str = "/systemone") -> str:
+    """The address of /v1 and a route, from that of the server, of its /v1 or of the route of decisions."""
     url = url.rstrip("/")
     if "://" not in url:
         url = f"http://{url}"
-    for ending, rest in (("/v1/systemone", ""), ("/v1", "/systemone")):
-        if url.endswith(ending):
-            return url + rest
-    return f"{url}/v1/systemone"
+    return url.removesuffix("/v1/systemone").removesuffix("/v1") + "/v1" + route
 
 
 def ask(url: str, api_key: str | None, body: Mapping[str, Any]) -> dict[str, Any]:
     """The server's answer. A status of 4xx is an InvalidRequest, all else that goes wrong an EngineFault."""
     import httpx2
 
-    url, headers = endpoint(url), {} if api_key is None else {"authorization": f"Bearer {api_key}"}
-    try:
-        proxy = proxy_for(url)
-    except ValueError as error:
-        raise InvalidRequest(f"{url} is no address: {error}") from error
-    way = "" if proxy is None else f" (by the proxy {proxy}; NO_PROXY names hosts that are asked without one)"
+    url, headers = endpoint(url), authorization(api_key)
+    proxy = checked_proxy(url)
+    way = way_by(proxy)
     try:
         transport = httpx2.HTTPTransport(proxy=None if proxy is None else proxy.url)
         with httpx2.Client(transport=transport, timeout=TIMEOUT_S) as client:
             response = client.post(url, json=body, headers=headers)
     except ImportError as error:
-        raise EngineFault(f"{url}: a SOCKS proxy needs one more package, pip install socksio{way}") from error
+        raise EngineFault(f"{url}: {NO_SOCKS}{way}") from error
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:  # the last of a proxy that is none
         raise EngineFault(f"{url}: {error or type(error).__name__}{way}") from error
     if response.is_client_error:
         raise InvalidRequest(f"{url} answered {response.status_code}: {response.text}{way}")
     if not response.is_success:
         raise EngineFault(f"{url} answered {response.status_code}: {response.text}{way}")
-    answer = _json(response.content)
-    if not (isinstance(answer, dict) and {"model", "answers", "usage"} <= answer.keys()):
+    answer = as_json_value(response.content)
+    if not is_decision(answer):
         raise EngineFault(f"{url} answered with no decision: {response.text}{way}")
-    return answer
+    return dict(answer)
+
+
+NO_SOCKS = "a SOCKS proxy needs one more package, pip install socksio"
+
+
+def authorization(api_key: str | None) -> dict[str, str]:
+    """The header that has the key, where there is one."""
+    return {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+
+
+def checked_proxy(url: str) -> Proxy | None:
+    """As `proxy_for`. Raises InvalidRequest for what is no address."""
+    try:
+        return proxy_for(url)
+    except ValueError as error:
+        raise InvalidRequest(f"{url} is no address: {error}") from error
+
+
+def way_by(proxy: Proxy | None) -> str:
+    """What an error says of the way to a server."""
+    return "" if proxy is None else f" (by the proxy {proxy}; NO_PROXY names hosts that are asked without one)"
+
+
+def is_decision(answer: Any) -> bool:
+    """Whether a server's answer is one to questions."""
+    return isinstance(answer, dict) and {"model", "answers", "usage"} <= answer.keys()
 
 
 @dataclass(frozen=True)
@@ -91,7 +119,8 @@ def is_here(host: str) -> bool:
     return host == "localhost" or host.endswith(".localhost")
 
 
-def _json(content: bytes) -> Any:
+def as_json_value(content: bytes) -> Any:
+    """What an answer holds; None where it is no JSON."""
     try:
         return json.loads(content)
     except ValueError:

@@ -17,6 +17,7 @@ from ramet.cli.run import UNMARKED, _settings_mark
 from ramet.decision import Decision
 from ramet.errors import EngineFault, InvalidRequest, Overloaded
 from ramet.request import DecisionRequest
+from ramet.rows import read_rows
 
 
 def run(rows: Path, out: Path, *arguments: str) -> Result:
@@ -24,7 +25,8 @@ def run(rows: Path, out: Path, *arguments: str) -> Result:
 
 
 def read(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in out.read_text().splitlines()]
+    """The rows, behind their head."""
+    return list(read_rows(out))
 
 
 @pytest.fixture
@@ -84,13 +86,14 @@ def test_no_more_in_flight_than_told(monkeypatch: pytest.MonkeyPatch, rows: Path
 def test_resumed_from_any_byte_it_writes_the_same(cli_engine: CliEngine, rows: Path, out: Path) -> None:
     run(rows, out)
     whole = out.read_bytes()
-    for cut in [0, 1, whole.index(b"\n"), whole.index(b"\n") + 1, len(whole) // 2, len(whole) - 1]:
+    end = whole.index(b"\n")  # of the head
+    for cut in [0, 1, end, end + 1, whole.index(b"\n", end + 1) + 1, len(whole) // 2, len(whole) - 1]:
         out.write_bytes(whole[:cut])
         cli_engine.received.clear()
         result = run(rows, out)
         assert result.exit_code == 0
         assert out.read_bytes() == whole
-        assert len(cli_engine.received) == 20 - whole[:cut].count(b"\n")
+        assert len(cli_engine.received) == min(20, 21 - whole[:cut].count(b"\n"))
 
 
 def test_nothing_left_loads_nothing(cli_engine: CliEngine, rows: Path, out: Path) -> None:
@@ -255,7 +258,8 @@ def test_options_and_ignored_fields(cli_engine: CliEngine, tmp_path: Path, out: 
     path = tmp_path / "rows.jsonl"
     path.write_text(request(0, x_debias=2, user="a", model="jev-latest") + "\n" + request(1, user="b"))
     result = run(path, out, "--debias", "3", "--confidence", "top")
-    assert "ignored: 'user', in 2 rows" in result.stderr
+    assert "kept: 'user', in 2 rows" in result.stderr
+    assert [row["user"] for row in read(out)] == ["a", "b"]
     asked = cli_engine.received[0]
     assert (asked.x_debias, asked.x_confidence, asked.model) == (3, "top", "stub")
 
@@ -264,6 +268,7 @@ def test_a_rows_own_salt(cli_engine: CliEngine, tmp_path: Path, out: Path) -> No
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join([request(0, cache_salt="tenant a"), request(1), request(2, cache_salt=3)]))
     result = run(path, out)
+    assert "kept" not in result.stderr
     assert "ignored" not in result.stderr
     assert sorted(asked.cache_salt for asked in cli_engine.received) == ["", "tenant a"]
     assert read(out)[2]["error"]["field"] == "cache_salt"
@@ -360,7 +365,8 @@ def test_a_bad_row_for_text_becomes_an_error_row(writer: StubWriter, tmp_path: P
     bad = {
         chat(1, temperature=-1): ("temperature", "invalid_request"),
         chat(2, top_logprobs=2, logprobs=True): ("top_logprobs", "invalid_request"),
-        chat(3, nonsense=1): ("nonsense", "invalid_request"),
+        chat(3, temprature=1): ("temprature", "invalid_request"),
+        chat(3, text="x"): ("text", "invalid_request"),
         chat(4, prompt="ab"): ("prompt", "invalid_request"),
         json.dumps({"prompt": ["ab", "ab"]}): ("prompt", "invalid_request"),
         json.dumps({"messages": []}): ("messages", "invalid_request"),
@@ -414,5 +420,6 @@ def test_a_decision_s_row_stays_one_whatever_it_has_besides(writer: StubWriter, 
     path = tmp_path / "rows.jsonl"
     path.write_text(request(0, prompt="x", messages=[]))
     result = run(path, out)
+    assert (read(out)[0]["prompt"], read(out)[0]["messages"]) == ("x", [])
     assert "answers" in read(out)[0]
-    assert "ignored: 'prompt', in 1 rows" in result.stderr
+    assert "kept: 'prompt', in 1 rows" in result.stderr

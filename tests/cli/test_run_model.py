@@ -13,6 +13,7 @@ from fixtures.tiny import llama
 from safetensors.torch import load_file, save_file
 
 from ramet import cli
+from ramet.rows import read_rows
 from tests.cache.test_disk_identity import setting
 
 QUESTION = {"q": {"type": "noul", "instructions": "Is it late?"}}
@@ -38,10 +39,10 @@ def run(rows: Path, model: Path, *more: str) -> Result:
 
 
 def cut(rows: Path) -> list[str]:
-    """Leave the first row of the output."""
+    """Leave the head and the first row of the output: its rows."""
     out = rows.with_name("out.jsonl")
-    lines = out.read_text().splitlines()
-    out.write_text(lines[0] + "\n")
+    head, *lines = out.read_text().splitlines()
+    out.write_text(f"{head}\n{lines[0]}\n")
     return lines
 
 
@@ -80,8 +81,8 @@ def test_the_same_model_in_another_place_goes_on(model: Path, rows: Path, tmp_pa
     result = run(rows, moved)
     assert result.exit_code == 0
     assert "1 of 3 rows are there; going on behind them" in result.stderr
-    found = rows.with_name("out.jsonl").read_text().splitlines()
-    assert [json.loads(line)["request"] for line in found] == [json.loads(line)["request"] for line in whole]
+    found = [row["request"] for row in read_rows(rows.with_name("out.jsonl"))]
+    assert found == [json.loads(line)["request"] for line in whole]
 
 
 def test_what_auto_comes_to_is_what_counts(model: Path, rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +103,8 @@ def test_the_fingerprint_is_one_everywhere(model: Path, rows: Path) -> None:
     fingerprint, _ = cli.identified(str(model))
     with cli.load_engine(str(model), device="cpu", dtype="float32", cache_bytes=1 << 24) as engine:
         assert engine.describe()["fingerprint"] == fingerprint
-    assert {json.loads(line)["request"].split("-")[1] for line in out.read_text().splitlines()} == {fingerprint}
+    assert {row["request"].split("-")[1] for row in read_rows(out)} == {fingerprint}
+    assert json.loads(out.read_text().splitlines()[0])["run"]["model_hash"] == fingerprint
     told = rows.with_name("told.json")
     result = CliRunner().invoke(cli.main, ["agree", str(out), str(out), "--json", str(told)], catch_exceptions=False)
     assert result.exit_code == 0
