@@ -195,6 +195,7 @@ def _until(date: str, n_tries: int) -> float:
         then = parsedate_to_datetime(date)
     except ValueError:
         return _backoff(n_tries)
+    then = then.replace(tzinfo=UTC) if then.tzinfo is None else then
     return max(0.0, (then - datetime.now(UTC)).total_seconds())
 
 
