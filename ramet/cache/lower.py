@@ -15,7 +15,7 @@ from ramet.cache.tiers import Tiers
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LowerLevels:
-    """A `pages.Lower`: copies between a store's tensors and the tiers, at once."""
+    """A `prefix_index.Lower`: copies between a store's tensors and the tiers, at once."""
 
     store: Store
     tiers: Tiers

@@ -12,6 +12,9 @@ class Pool:
         self._free = list(range(n - 1, -1, -1))
         self._references = [0] * n  # not numpy's: places are looked up one by one
 
+    def __len__(self) -> int:
+        return len(self._references)
+
     @property
     def n_free(self) -> int:
         return len(self._free)
@@ -23,14 +26,14 @@ class Pool:
         return place
 
     def hold(self, places: Iterable[int]) -> None:
-        """One more reference to each."""
+        """Add a reference to each."""
         references = self._references
         for place in places:
             assert references[place] > 0
             references[place] += 1
 
     def drop(self, places: Iterable[int]) -> None:
-        """One reference less to each."""
+        """Give back a reference to each."""
         references = self._references
         for place in places:
             left = references[place] = references[place] - 1
@@ -39,5 +42,5 @@ class Pool:
                 self._free.append(place)
 
     def shared(self, place: int) -> bool:
-        """Whether more than one holds it."""
+        """Whether it has more than one reference."""
         return self._references[place] > 1

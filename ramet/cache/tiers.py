@@ -11,7 +11,7 @@ import torch
 from ramet.cache.disk import Disk
 from ramet.cache.entry import Entry, owned
 from ramet.cache.memory import Memory
-from ramet.cache.pages import KEY_BYTES
+from ramet.cache.prefix_index import KEY_BYTES
 
 
 class Tiers:

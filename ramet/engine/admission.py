@@ -81,7 +81,7 @@ class Admission:
         one is a reply, in any way, or are to begin before it."""
         if not (batch.leading or batch.whole or self._jobs.in_flight or self._jobs.prompts or self._ahead):
             return False
-        n_kept = bisect_left(range(len(job.keys)), True, key=lambda i: job.keys[i] not in self._pages)
+        n_kept = bisect_left(range(len(job.keys)), True, key=lambda i: job.keys[i] not in self._pages.index)
         at = max(n_kept, -(-self._packer.min_piece // self._pages.page_size) - 1)
         if at >= len(job.keys):
             return False

@@ -75,11 +75,11 @@ class Cache:
             "pages": pages.n_pages,
             "pages_free": pages.n_free,
             "pages_indexed": pages.n_indexed,
-            "pages_evicted_total": pages.evicted,
+            "pages_evicted_total": pages.index.evicted,
             "states": pages.n_states,
             "states_free": pages.n_free_states,
             "checkpoints": pages.n_checkpoints,
-            "checkpoints_evicted_total": pages.evicted_states,
+            "checkpoints_evicted_total": pages.index.evicted_states,
             "prefix_hit_tokens_total": pages.hits,
             "prefix_missed_tokens_total": pages.misses,
             "cache_device_bytes": pages.n_indexed * self.page_bytes + pages.n_checkpoints * self.state_bytes,
@@ -95,7 +95,7 @@ class Cache:
         """Leave what is kept to the levels below, so that the next engine finds what lies on disk; with `spill` off,
         what is there already."""
         if self.tiers is not None:
-            while spill and self.pages.spill():
+            while spill and self.pages.index.spill():
                 self.tiers.flush()  # one by one: the queue to the disk drops what it cannot hold
             self.tiers.close()
 

@@ -142,7 +142,7 @@ def assert_idle(engine: Engine) -> None:
     wait_until(lambda: not engine.stats()["open_requests"] and not len(engine._loop.scheduler))
     pages = engine._loop.scheduler.pages
     assert pages.n_free + pages.n_indexed == pages.n_pages
-    pages.clear()
+    pages.index.clear()
     assert pages.n_free == pages.n_pages
 
 

@@ -99,7 +99,7 @@ def test_a_trunk_is_computed_once(jobs: list[Job], most: int, max_round_tokens: 
         reply(*j.reply.prompt[256:].tolist()) if j.reply else decision(*j.whole.tokens[256:].tolist()) for j in jobs
     ]
     assert sum(batch.n_tokens for batch in rounds(queue, *fresh)) <= most
-    queue.pages.clear()
+    queue.pages.index.clear()
     assert queue.pages.n_free == queue.pages.n_pages
 
 

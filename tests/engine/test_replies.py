@@ -202,7 +202,7 @@ def test_a_failed_round_loses_nobody_but_the_one_that_fails_alone(culprit: int |
     with loaded(chunk_size="4") as engine:
         given = prompts(engine, [9, 20, 31, 5])
         expected = [engine.writer.generate(asked(p)).tokens for p in given]
-        engine.cache.pages.clear()
+        engine.cache.pages.index.clear()
         launch, failures = Runner.launch, []
 
         def failing(self: Runner, batch: Any) -> Any:

@@ -156,6 +156,6 @@ def test_all_that_was_asked_ends_and_nothing_stays_held(seed: int) -> None:
             assert_whole(job.reply)
         else:
             assert failing or job.future.cancelled()
-    world.pages.clear()
+    world.pages.index.clear()
     assert (world.pages.n_free, world.pages.n_free_states) == (world.pages.n_pages, world.pages.n_states)
     assert not world.scheduler.jobs.in_flight

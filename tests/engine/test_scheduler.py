@@ -198,7 +198,7 @@ def test_random_submit_run_fail_and_cancel_ends_with_every_page_free(seed: int) 
                     assert job.reads.logits.tolist() == job.tree.columns.tolist()
     drain(scheduler)
     assert pages.n_free + pages.n_indexed == pages.n_pages
-    pages.clear()
+    pages.index.clear()
     assert pages.n_free == pages.n_pages
 
 

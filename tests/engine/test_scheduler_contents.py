@@ -160,7 +160,7 @@ class Device:
 
 @dataclass
 class Below:
-    """A `pages.Lower` which holds a few entries, and whose files are damaged now and then."""
+    """A `prefix_index.Lower` which holds a few entries, and whose files are damaged now and then."""
 
     device: Device
     rng: np.random.Generator
@@ -311,7 +311,7 @@ class Load:
 
     def _check_index(self) -> None:
         """What is kept was written; a checkpoint is the state behind the last row of its page."""
-        for node in self.pages._index.values():
+        for node in self.pages.index:
             rows = self.device.rows[node.page * PAGE : node.page * PAGE + PAGE]
             last = rows[-1]
             assert None not in rows
@@ -386,5 +386,5 @@ def test_every_row_and_state_is_what_it_is_taken_for(seed: int) -> None:
     assert pages.hits > 0
     assert pages.n_free + pages.n_indexed == pages.n_pages
     assert pages.n_free_states + pages.n_checkpoints == pages.n_states
-    pages.clear()
+    pages.index.clear()
     assert (pages.n_free, pages.n_free_states) == (pages.n_pages, pages.n_states)

@@ -48,7 +48,7 @@ def run(
         scheduler.commit(batch, runner.run(batch))
     assert pages.n_free + pages.n_indexed == n_pages
     assert pages.n_free_states + pages.n_checkpoints == n_states
-    pages.clear()
+    pages.index.clear()
     assert (pages.n_free, pages.n_free_states) == (n_pages, n_states)
     return jobs
 
