@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.tree import BoolArray, IntArray
 
 _HALF_LIFE = 1000.0  # chunks after which what one showed counts half
@@ -49,6 +50,11 @@ class Passed:
         if which.all():
             return self
         return Passed(self.rows[np.repeat(which, self.sizes)], self.sizes[which], self.streaks[which])
+
+
+def by_policy(passed: Passed, groups: IntArray, policies: Sequence[UnmaskPolicy]) -> dict[UnmaskPolicy, Passed]:
+    """The chunks by the policy of their reply, which is policies[groups[i]] for chunk i."""
+    return {policies[group]: passed.of(groups == group) for group in np.unique(groups).tolist()}
 
 
 class Commits:

@@ -7,9 +7,9 @@ from functools import partial
 
 import numpy as np
 
-from ramet.denoise.commits import Passed
+from ramet.denoise.commits import Passed, by_policy
 from ramet.denoise.running import Beginning, Chunks, Emitted, Mode, logprobs_of
-from ramet.denoise.running_blocks import RunningBlocks, by_policy
+from ramet.denoise.running_blocks import RunningBlocks
 from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.ops.native.arrays import address, addresses, cut
 from ramet.ops.native.loader import Library
@@ -27,14 +27,14 @@ class CompiledBlocks(RunningBlocks):
 
     def add(self, beginning: Beginning) -> int:
         place = super().add(beginning)
-        table = self._table
+        table, live = self._table, self._live
         arrays = (
-            self._live, self._tokens, self._logprobs, self._start, self._until, self._n_open, self._steps,
+            live.rows, live.tokens, live.logprobs, live.start, live.until, live.n_open, live.steps,
             self._streaks, self._group, table.emitted, table.end, table.n_prompt, table.temperatures, table.keys,
             table.top_p, table.top_k, table.stop_ids, self._policies.thresholds,
         )  # fmt: skip
         assert all(each.flags.c_contiguous for each in arrays)
-        numbers = (table.stop_ids.shape[1], self._block, self._mask, self._mode == "block", self._ahead)
+        numbers = (table.stop_ids.shape[1], self._block, live.mask, self._mode == "block", self._ahead)
         self._state = np.array([*addresses(*arrays), *numbers], np.int64)
         return place
 
@@ -95,7 +95,7 @@ class CompiledBlocks(RunningBlocks):
         """Which rows pass and are accepted; where thresholds alone say it, that is left to the compiled code."""
         if self._policies.are_plain:
             return None, None
-        groups, steps = self._group[chunks.places], self._step(chunks.places)
+        groups, steps = self._group[chunks.places], self._live.step(chunks.places)
         return self._policies.settle(groups, steps, chunks.n_reads, confidence, entropy)
 
 

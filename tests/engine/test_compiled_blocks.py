@@ -22,7 +22,7 @@ from ramet.tree import IntArray, Sampling
 
 LIBRARY = library()
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="nothing is compiled here")
-STATE = ("_live", "_tokens", "_logprobs", "_start", "_until", "_n_open", "_steps", "_group", "_streaks")
+STATE = ("rows", "tokens", "logprobs", "start", "until", "n_open", "steps")
 STRATEGIES = ("low_confidence_dynamic", "low_confidence_static", "sequential", "entropy_bounded")
 
 
@@ -101,6 +101,8 @@ class Twins:
         for name in ("n_emitted", "tokens", "logprobs", "finish"):
             same(getattr(expected, name), getattr(found, name))
         for name in STATE:
+            same(getattr(self.plain._live, name), getattr(self.compiled._live, name))
+        for name in ("_group", "_streaks"):
             same(getattr(self.plain, name), getattr(self.compiled, name))
         same(self.plain._table.end, self.compiled._table.end)
         return expected, found
