@@ -16,40 +16,41 @@ _WHERE_SAMPLED: Any = Field(default=None, exclude_if=lambda value: value is None
 
 
 class NoulAnswer(BaseModel):
-    """To a noul."""
+    """The answer to a noul. All numbers are probabilities, from 0 to 1."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
     type: Literal["noul"] = "noul"
-    noul: float  # probability of true
-    x_label_mass: float  # probability that the model gives to the labels together, before they are made to sum to 1
-    x_standard_error: float | None = _WHERE_SAMPLED  # of noul, over the samples
+    noul: float  # the probability of true
+    x_label_mass: float  # the probability that the model gives to all labels together, before they are normalised
+    x_standard_error: float | None = _WHERE_SAMPLED  # of `noul`, over the samples
 
 
 class ChoiceAnswer(BaseModel):
-    """To a choice."""
+    """The answer to a choice. All numbers are probabilities, from 0 to 1, but for `confidence`."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
     type: Literal["choice"] = "choice"
     choice: str  # the likeliest option's name
-    confidence: float  # from 0 to 1, by the formula that `x_confidence` names
+    confidence: float  # from 0 to 1, by the formula that `x_confidence` names (decide/confidence.py)
     probabilities: dict[str, float]  # of the options, by name; they sum to 1
-    x_label_mass: float  # as a noul's
+    x_label_mass: float  # as of a noul
     x_standard_error: dict[str, float] | None = _WHERE_SAMPLED  # of the probabilities
 
 
 class ScoreAnswer(BaseModel):
-    """To a score."""
+    """The answer to a score. `score` is in levels, from 0 to one less than their number; probabilities are from 0 to
+    1."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
     type: Literal["score"] = "score"
-    score: float  # expectation of the level
-    confidence: float  # from 0 to 1, by the formula that `x_confidence` names
-    legend: dict[str, Text]  # the levels' descriptions, by number as text
-    probabilities: dict[str, float]  # of the levels, by number as text; they sum to 1
-    x_label_mass: float  # as a noul's
+    score: float  # the expected level, the sum of i * p_i
+    confidence: float  # from 0 to 1, by the formula that `x_confidence` names (decide/confidence.py)
+    legend: dict[str, Text]  # the levels' descriptions, by the level's number as text
+    probabilities: dict[str, float]  # of the levels, by the level's number as text; they sum to 1
+    x_label_mass: float  # as of a noul
     x_standard_error: dict[str, float] | None = _WHERE_SAMPLED  # of the probabilities
 
 
@@ -57,10 +58,10 @@ Answer = Annotated[NoulAnswer | ChoiceAnswer | ScoreAnswer, Field(discriminator=
 
 
 class JointCanvas(BaseModel):
-    """A canvas that answers several questions: their names, its rows, and the row from which each is read."""
+    """A canvas that answers several questions: their names, and the row from which each is read."""
 
     questions: list[str]
-    width: int  # in tokens
+    width: int  # rows of the canvas, each of one token
     slots: list[int]  # rows of the canvas, counted from 0
 
 
@@ -71,22 +72,22 @@ class Joint(BaseModel):
 
 
 class Usage(BaseModel):
-    """Tokens of a decision."""
+    """What a decision took, in tokens."""
 
-    input_tokens: int  # each token of the tree once
+    input_tokens: int  # tokens of the tree: one that several questions share counts once
     output_tokens: int  # one a question
-    x_cached_tokens: int = 0  # of the input tokens, those that were not computed again
-    x_engine_steps: int | None = _WHERE_CANVASES  # rounds that computed a part of it
-    x_fell_back: bool | None = _WHERE_CANVASES  # a canvas had no room in the round that ended its prompt
+    x_cached_tokens: int = 0  # input tokens that were found in the cache, and not computed again
+    x_engine_steps: int | None = _WHERE_CANVASES  # rounds that computed a part of the decision
+    x_fell_back: bool | None = _WHERE_CANVASES  # whether a canvas had no room in the round that ended its prompt
 
 
 class Timing(BaseModel):
-    """What a decision took, in milliseconds."""
+    """What a decision took, in milliseconds of wall-clock time."""
 
-    plan_ms: float  # making the tree
-    queue_ms: float  # waiting for a round
-    pass_ms: float  # the rounds themselves
-    total_ms: float
+    plan_ms: float  # to make the tree
+    queue_ms: float  # to wait for a round
+    pass_ms: float  # to run the rounds
+    total_ms: float  # from the request to the answer
 
 
 class Decision(BaseModel):

@@ -21,22 +21,26 @@ OF_MASKS = ("confidence_threshold", "unmasking_strategy", "denoising_steps", "en
 class GenerationRequest:
     """A prompt [P] of ids, its template included, and how its reply is written.
 
-    max_tokens: None takes the model's own. seed: None draws one from the prompt, so that a request repeats.
+    `max_tokens` limits the reply; None: the model's own limit. `seed`: None derives one from the prompt, so that the
+    same request draws the same numbers. `ignore_eos`: an id that ends a text does not end the reply. `cache_salt`: only
+    requests with the same salt find each other's tokens in the cache.
 
-    Of models that draw from a row's distribution: temperature (0: the likeliest; None: the model's own; of models with
-    canvases, which have a schedule, 0 or 1 alone), cut to the
-    top_k likeliest (0: to none), then to the likeliest whose probabilities make up top_p. Of those that fill in masks,
-    None is the server's own: the confidence above which what was drawn is kept, or the nats that are, by
-    `unmasking_strategy`; the steps of a block; the rows of a chunk at most. One with a seed has a size of chunks that
-    does not go by the load, so that it repeats in any company.
+    Drawing: `temperature` divides the logits (0: the likeliest id; None: the model's own; models with canvases, which
+    have a schedule, take 0 or 1 alone). The distribution is cut to the `top_k` likeliest ids (0: all), then to the
+    likeliest that together have the probability `top_p` (1: all).
 
-    Of models with canvases: a structured read says what its one canvas begins from, `seed_canvas` [canvas_length]
-    instead of noise, of which `pinned` are the places that stay; `read_only`: its likeliest ids are the reply, whatever
-    ends a reply among them. `max_steps`: no more than the model's own. `constrained`: `logprob_ids` are all that may be
-    drawn, and log-probabilities are over them alone.
+    Models that fill in masks; None takes the server's own: `unmasking_strategy` decides which drawn tokens a step
+    keeps, such as those above `confidence_threshold`, a probability from 0 to 1, or the surest up to `entropy_bound`
+    nats together. `denoising_steps`: steps of a block. `chunk_size`: rows of a chunk at most. With a seed the size of
+    chunks does not follow the load, so that the reply repeats whatever runs beside it.
 
-    Every position of the reply reports the log-probabilities of `logprob_ids`, and of the `n_best` likeliest. Models
-    without canvases report that of the id that was drawn, with an n_best of 1.
+    Models with canvases: `canvas_length` is the rows of a canvas, and `max_steps` its steps, no more than the model's
+    own. A structured read begins its one canvas from `seed_canvas` [canvas_length] instead of noise; the places
+    `pinned` keep their ids. `read_only`: the likeliest ids of the whole canvas are the reply, also behind one that ends
+    a text. `constrained`: only `logprob_ids` may be drawn, and log-probabilities are over them alone.
+
+    Every position of the reply reports the log-probabilities of `logprob_ids`, and of the `n_best` likeliest ids, in
+    nats at temperature 1. Models without canvases report that of the drawn id alone, with an n_best of 1.
     """
 
     prompt: tuple[int, ...]
@@ -71,21 +75,24 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """An id of a reply. `best` has (id, log-probability at temperature 1) of the likeliest ids there, descending, or of
-    this id alone; `asked` has the same of the request's `logprob_ids`, in their order."""
+    """An id of a reply, with log-probabilities in nats at temperature 1. `best` has (id, log-probability) of the
+    likeliest ids there, descending, or of this id alone; `listed` has the same of the request's `logprob_ids`, in their
+    order."""
 
     token: int
     best: tuple[tuple[int, float], ...] = ()
-    asked: tuple[tuple[int, float], ...] = ()
+    listed: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """What a reply has gained since the piece before: a finished canvas, or all positions that are now known without a
-    gap, which may be none. It took n_steps passes, which ran n_rows of the reply's rows where there are no canvases.
+    gap, which may be none. It took `n_steps` passes, which ran `n_rows` of the reply's rows where there are no
+    canvases.
 
-    `finish` is None where more follows. The engine found n_cached of the prompt's tokens in its cache. chunk_size is
-    the most rows of a chunk, for a reply whose chunks have one size, alone and at any load.
+    `finish` is None where more follows, "stop" where the last id ends the text, and "length" where the reply has
+    reached its limit. The engine found `n_cached` of the prompt's tokens in its cache. `chunk_size` is the most rows of
+    a chunk, for a reply whose chunks have one size at any load.
     """
 
     positions: tuple[Position, ...]
@@ -99,8 +106,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A whole reply: its positions, and what it took. n_cached of the n_prompt tokens were not computed again.
-    chunk_size: see Piece."""
+    """A whole reply: its positions, and what it took: `n_steps` passes, which ran `n_rows` rows, and `n_canvases`. The
+    engine found `n_cached` of the `n_prompt` tokens of the prompt in its cache. finish, chunk_size: see Piece."""
 
     positions: tuple[Position, ...]
     finish: Finish
@@ -113,7 +120,7 @@ class Generation:
 
     @classmethod
     def of(cls, pieces: Sequence[Piece], *, n_prompt: int, n_cached: int) -> Generation:
-        """From all of its pieces, of which the last says how it ended."""
+        """Join all pieces of a reply; the last one has its `finish`."""
         finish = pieces[-1].finish
         assert finish is not None
         positions = tuple(position for piece in pieces for position in piece.positions)

@@ -31,8 +31,8 @@ _INT32 = np.iinfo(np.int32)
 class Read:
     """A request for logits: one row of a segment, some columns (ids) of the vocabulary.
 
-    `row` counts from the segment's start, or from its end when negative. With `normalize` the read returns the
-    logsumexp over the whole vocabulary too, so that logits become log-probabilities.
+    `row` counts from the segment's start, or from its end when negative. With `normalize` the read also returns the
+    logsumexp over the whole vocabulary, which makes log-probabilities of logits.
     """
 
     columns: Sequence[int] | IntArray
@@ -46,9 +46,9 @@ class Step:
 
     rows [N] of the segment, ascending. A row draws the first id whose cumulative probability, in the order of ids,
     exceeds its number of `uniforms` [N], which are in [0, 1); probabilities are softmax(logits / temperature). Each row
-    reports its `n_best` likeliest ids. `soft` is what the step before left of these rows (`Stepped.soft`), None at a
-    first step; the `pinned` rows take nothing of it. `leaves_soft` says whether a step follows. Draws, probabilities,
-    entropies and the likeliest are over the `columns` [K], ascending; None: over all ids.
+    reports its `n_best` likeliest ids. `soft` is the `Stepped.soft` of the step before, None at a first step; the
+    `pinned` rows take nothing of it. `leaves_soft` says whether a step follows. Draws, probabilities, entropies and the
+    likeliest ids are over the `columns` [K], ascending; None: over all ids.
     """
 
     rows: IntArray
@@ -71,8 +71,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sampling:
-    """How tokens are drawn for N rows, on the host: temperatures (0: the likeliest), uniforms in [0, 1), top_p (1: all)
-    [N] float32; top_k [N] int32 (0: all)."""
+    """How tokens are drawn for N rows, on the host: temperatures (0: the likeliest id), uniforms in [0, 1), top_p (1:
+    all) [N] float32; top_k [N] int32 (0: all)."""
 
     temperatures: FloatArray
     uniforms: FloatArray
@@ -83,8 +83,8 @@ class Sampling:
 @dataclass(frozen=True, slots=True, eq=False)
 class Stepped:
     """The results of a Step for its N rows: the ids drawn [N]; the likeliest ids [N, n_best], descending, of equal ones
-    the lower first, with their log-probabilities at temperature 1; the entropy [N] of the distribution, in nats. `soft`
-    stays on the device, for the canvas' next Step."""
+    the lower first, with their log-probabilities in nats at temperature 1; the entropy [N] of the distribution, in
+    nats. `soft` stays on the device, for the canvas' next Step."""
 
     tokens: IntArray
     best: IntArray
@@ -95,9 +95,9 @@ class Stepped:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of token ids below `parent` (the index of an earlier segment, -1 for a root). `block`: which of its own
-    rows a row sees: 1 those up to itself, B those whose position // B is not greater than its own, WHOLE all. `reads`
-    request logits of its rows, `step` is a step of denoising."""
+    """A run of token ids below `parent` (the index of an earlier segment, -1 for a root). `block` says which rows of
+    its own segment a row sees: 1 those up to itself, B those whose position // B is not greater than its own, WHOLE
+    all. `reads` request logits of its rows, `step` is a step of denoising."""
 
     tokens: Sequence[int] | IntArray
     parent: int = -1
@@ -111,10 +111,10 @@ class Tree:
     """Segments of one request as flat arrays, depth first, parents before their children.
 
     tokens [T] int32; lengths, parents, blocks [S] int32; read_segments, read_rows [R] int32,
-    normalize [R] bool; columns [C] int32 with offsets [R+1]. steps: the segments that have one, ascending, each of
-    whose rows has a read, be it of no columns. Derived: starts [S] (row in the
-    stream), origins [S] (position of the first row), depths [S], behind [S] (the first segment
-    behind a segment's descendants). Raises InvalidRequest when an invariant does not hold.
+    normalize [R] bool; columns [C] int32 with offsets [R+1]. steps: the segments that have a step, ascending; each of
+    their rows has a read, which may be of no columns. Derived: starts [S] (row in the stream), origins [S] (position of
+    the first row), depths [S], behind [S] (the first segment behind a segment's descendants). Raises InvalidRequest
+    when an invariant does not hold.
     """
 
     tokens: IntArray
@@ -157,7 +157,7 @@ class Tree:
 
     @classmethod
     def of(cls, segments: Sequence[Segment]) -> Tree:
-        """Build from segments in any order in which parents come first; results keep the order of the reads given.
+        """Build a tree of segments in any order in which parents come first; results keep the order of the reads.
         Raises InvalidRequest where a segment is empty, lies too deep, or has a read outside its rows."""
         order = _depth_first([s.parent for s in segments])
         place = {old: new for new, old in enumerate(order)}
@@ -197,8 +197,8 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of trees that follow one another: their number, the rows of one of them, and one more than the highest
-    position of any row."""
+    """The limits of trees that follow one another: their number, the most rows of one of them, and one more than the
+    highest position of any row."""
 
     n_trees: int
     n_tokens: int
@@ -219,22 +219,23 @@ class Reads:
     stepped: tuple[Stepped, ...] = ()
 
     def logprobs(self, read: int) -> FloatArray:
-        """Log-probabilities [columns] over the whole vocabulary of one read that has `normalize`, counted from 0."""
+        """Log-probabilities [columns], in nats, over the whole vocabulary, of the read with this number, from 0. It
+        must have `normalize`."""
         logprobs: FloatArray = self.columns(read) - self.logsumexp[read]
         return logprobs
 
     def part(self, first: int, last: int) -> Reads:
-        """The reads first .. last - 1, of reads without steps."""
+        """The reads numbered first .. last - 1, of a tree without steps."""
         own = self.offsets[first : last + 1]
         return Reads(self.logits[own[0] : own[-1]], self.logsumexp[first:last], own - own[0])
 
     def columns(self, read: int) -> FloatArray:
-        """Raw logits [columns] of one read, counted from 0."""
+        """Raw logits [columns] of the read with this number, from 0."""
         return self.logits[self.offsets[read] : self.offsets[read + 1]]
 
 
 def _read_by(segment: int, step: Step) -> IntArray:
-    """[3, N] segments, rows and normalize of reads of no columns: that the step's rows get their hidden states."""
+    """[3, N] segments, rows and normalize of reads without columns, by which the step's rows get hidden states."""
     found = np.zeros((3, len(step.rows)), np.int32)
     found[0], found[1] = segment, step.rows
     return found

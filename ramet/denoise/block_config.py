@@ -17,7 +17,7 @@ _EDITING = ("edit_threshold", "editing_threshold", "max_post_edit_steps", "max_p
 
 
 class Defaults(Protocol):
-    """What a family says, see families/family.py."""
+    """The defaults of a family; see families/family.py."""
 
     @property
     def size(self) -> int | None: ...
@@ -33,8 +33,8 @@ class Defaults(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockConfig:
-    """size: rows of a block, two at least. mask: the id of what is not known yet. stop_ids: ids that end a reply.
-    found: where each of them was, in words."""
+    """size: rows of a block, two at least. mask: the id of a row that is not known yet. stop_ids: ids that end a reply.
+    found: by the name of each of these, the place where it was found, in words."""
 
     size: int
     mask: int
@@ -54,9 +54,9 @@ class BlockConfig:
         size: int | None = None,
         paths: Sequence[str] = (),
     ) -> BlockConfig:
-        """Of the checkpoint `name`, its configuration and what generation_config.json holds; control and stop_ids: the
-        tokenizer's. `size` is an option and wins. `paths`: where the checkpoint lies, whole. Raises CheckpointError;
-        InvalidRequest for the option."""
+        """Resolve the blocks of the checkpoint `name`, from its configuration and generation_config.json. control,
+        stop_ids: the tokenizer's. `size` is the user's option, which wins. `paths`: the checkpoint's full paths. Raises
+        CheckpointError; InvalidRequest for the option."""
         names = {"the model's name": [name], "its path": paths, "config.json's _name_or_path": [config.name_or_path]}
         _check_editing(name, generation, defaults, [*chain.from_iterable(names.values())])
         if size is None:
@@ -83,23 +83,23 @@ class BlockConfig:
         return cls(size=rows, mask=mask, stop_ids=frozenset(stops - {mask}), found=found)
 
     def describe(self) -> dict[str, str]:
-        """What was resolved, for people."""
-        told = {"size": self.size, "mask": self.mask, "eos": ", ".join(map(str, sorted(self.stop_ids)))}
+        """The resolved values and where they were found, for people."""
+        values = {"size": self.size, "mask": self.mask, "eos": ", ".join(map(str, sorted(self.stop_ids)))}
         names = {"size": "block_size", "mask": "mask_token_id", "eos": "stop_token_ids"}
-        return {names[part]: f"{value} ({self.found[part]})" for part, value in told.items()}
+        return {names[part]: f"{value} ({self.found[part]})" for part, value in values.items()}
 
     def n_masks(self, n_rows: int) -> int:
-        """How many rows it takes from row `n_rows` of a sequence to the end of the block: one at least."""
+        """How many rows there are from row `n_rows` of a sequence to the end of its block: one at least."""
         return self.size - n_rows % self.size
 
 
 def _size(
     name: str, config: Any, generation: Mapping[str, Any], defaults: Defaults, names: Mapping[str, Sequence[str]]
 ) -> tuple[int, str]:
-    """Rows of a block, and where that was found. Raises CheckpointError where nothing tells, or several things do."""
-    for told, where in ((vars(config), "config.json"), (generation, "generation_config.json")):
+    """Rows of a block, and where that was found. Raises CheckpointError where it is found nowhere, or names differ."""
+    for values, where in ((vars(config), "config.json"), (generation, "generation_config.json")):
         for key in ("block_size", "block_length"):
-            if (rows := Fields(told, f"{name}: {where}").whole(key)) is not None:
+            if (rows := Fields(values, f"{name}: {where}").whole(key)) is not None:
                 return rows, where
     found = {
         where: {int(match[1]) for text in texts for match in _IN_NAME.finditer(text)} for where, texts in names.items()
@@ -112,12 +112,12 @@ def _size(
     if not sizes and defaults.size is not None:
         return defaults.size, f"{config.model_type}'s default"
     what = (
-        f"its names tell blocks of {' and of '.join(map(str, sizes))} rows"
+        f"its names speak of blocks of {' and of '.join(map(str, sizes))} rows"
         if sizes
-        else ("nothing tells how many rows its blocks have, neither config.json nor its name and path")
+        else "neither config.json nor its name and path say how many rows its blocks have"
     )
     raise CheckpointError(
-        f"{name}: {what}, and with other blocks than it was trained for its answers are wrong: give --block-size "
+        f"{name}: {what}, and with blocks that it was not trained for its answers are wrong: give --block-size "
         "(block_size in Python), or set block_size in config.json"
     )
 

@@ -20,13 +20,13 @@ _ENTROPY_BOUND = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanvasConfig:
-    """A canvas of `canvas_length` ids takes `max_steps` steps at most, the first at a temperature of t_max, the last
-    near t_min.
+    """How DiffusionGemma denoises a canvas of `canvas_length` ids: in `max_steps` steps at most, the first at the
+    temperature t_max, the last near t_min.
 
-    Of what a step draws, the surest is accepted, up to `entropy_bound` nats. A canvas is finished early when its
-    likeliest ids were those of `stability_threshold` steps before, and their mean entropy is below
-    `confidence_threshold` nats. An id of `stop_ids` ends a reply, of `max_new_tokens` unless a request says otherwise.
-    `pad` fills what is behind an end. Raises ValueError.
+    A step accepts the rows of least entropy, up to `entropy_bound` nats together. A canvas is finished early when its
+    likeliest ids are the same as in the `stability_threshold` steps before, and the mean entropy of its rows is below
+    `confidence_threshold` nats. An id of `stop_ids` ends a reply, which has `max_new_tokens` tokens at most unless a
+    request says otherwise. `pad` fills a canvas behind an end. Raises ValueError.
     """
 
     vocab_size: int
@@ -55,23 +55,23 @@ class CanvasConfig:
 
     @classmethod
     def of(cls, config: Any, generation: Mapping[str, Any]) -> CanvasConfig:
-        """Of a transformers configuration that has a canvas_length, and what generation_config.json holds, if anything.
-        Raises CheckpointError."""
+        """Read a transformers configuration that has a canvas_length, and what generation_config.json holds, if
+        anything. Raises CheckpointError."""
         own, text = Fields(generation, "generation_config.json"), config.get_text_config()
         read = {
             key: own.whole(key) if is_whole(usual) else own.real(key, zero=True) for key, usual in _DEFAULTS.items()
         }
-        told: dict[str, Any] = _DEFAULTS | {key: value for key, value in read.items() if value is not None}
+        values: dict[str, Any] = _DEFAULTS | {key: value for key, value in read.items() if value is not None}
         ids = [own, *(Fields(vars(each), "config.json") for each in (config, text))]
         try:
             return cls(
                 vocab_size=text.vocab_size,
                 canvas_length=config.canvas_length,
-                max_steps=told.pop("max_denoising_steps"),
+                max_steps=values.pop("max_denoising_steps"),
                 entropy_bound=_entropy_bound(own.inner("sampler_config")),
                 stop_ids=frozenset(_first(ids, "eos_token_id").ids("eos_token_id")),
                 pad=_first(ids, "pad_token_id").whole("pad_token_id"),
-                **told,
+                **values,
             )
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"generation_config.json: {error}") from error
@@ -91,5 +91,5 @@ def _entropy_bound(sampler: Fields) -> float:
 
 
 def _first(fields: Sequence[Fields], key: str) -> Fields:
-    """The first that has the key: for replies, for the model, for its text."""
+    """The first that has the key, or the first of all."""
     return next((each for each in fields if each.get(key) is not None), fields[0])

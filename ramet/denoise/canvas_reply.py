@@ -17,17 +17,20 @@ from ramet.tree import WHOLE, IntArray, Limits, Reads, Segment, Tree
 
 
 class CanvasReply:
-    """The steps of a request's reply: below the prompt and all finished canvases, one more is denoised.
+    """The steps of a request's reply: each denoises the canvas below the prompt and all finished canvases.
 
-    A step's tree has two segments, the trunk and the canvas. The first step of a canvas is the pass in which the
-    canvas before it is encoded, as the prompt is with the first. `on_piece` gets each finished canvas, as soon as
-    it is. Raises InvalidRequest before anything is run.
+    A step's tree has two segments, the trunk and the canvas. The first step of a canvas is also the pass that encodes
+    what lies before it: the prompt, or the canvas before. `on_piece` gets each finished canvas at once. Raises
+    InvalidRequest before anything is run.
     """
 
     def __init__(self, request: GenerationRequest, settings: CanvasConfig, on_piece: Callable[[Piece], None]) -> None:
         check(request, settings)
-        self._request, self._settings, self._on_piece = request, settings, on_piece
-        self._width, self._n_steps = width(request, settings), n_steps(request, settings)
+        self._request = request
+        self._settings = settings
+        self._on_piece = on_piece
+        self._width = width(request, settings)
+        self._n_steps = n_steps(request, settings)
         self._trunk = np.array(request.prompt, np.int32)
         self._noise = Noise.of(request.seed, self._trunk)
         self._n_left = _n_tokens(request, settings)  # positions that may still be emitted
@@ -47,7 +50,7 @@ class CanvasReply:
         return Tree.of([Segment(self._trunk), Segment(self._draft.tokens, 0, WHOLE, reads, step)])
 
     def take(self, reads: Reads) -> bool:
-        """The results of a step; True when the reply has ended."""
+        """Take the results of a step. Returns whether the reply has ended."""
         (stepped,) = reads.stepped
         if not self._draft.take(stepped):
             return False
@@ -71,7 +74,8 @@ class CanvasReply:
         )  # fmt: skip
 
     def _n_rows(self) -> int:
-        """Rows that are read in this step: all, unless it ends the reply, whatever it returns."""
+        """Rows that are read in this step: all, or those that the reply may still have where each canvas has one
+        step."""
         return min(self._n_left, self._width) if self._n_steps == 1 else self._width
 
     def _end_of(self, best: IntArray) -> tuple[int, Finish | None]:
@@ -85,7 +89,7 @@ class CanvasReply:
 
 
 def _n_tokens(request: GenerationRequest, settings: CanvasConfig) -> int:
-    """What is emitted at most."""
+    """The most tokens of the reply."""
     if not request.read_only:
         return settings.max_new_tokens if request.max_tokens is None else request.max_tokens
     w = width(request, settings)

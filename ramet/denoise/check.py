@@ -1,4 +1,4 @@
-"""What a request for a reply may ask, before any work."""
+"""The checks of a request for a reply in canvases, before any work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ramet.values import MAX_SEED, MIN_SEED
 
 
 def check(request: GenerationRequest, settings: CanvasConfig) -> None:
-    """Raises InvalidRequest, which names the field."""
+    """Raise InvalidRequest, which names the field, for a request that the model cannot answer."""
     check_ids("prompt", request.prompt, settings.vocab_size)
     check_ids("logprob_ids", request.logprob_ids, settings.vocab_size)
     if not request.prompt:
@@ -33,7 +33,7 @@ def check(request: GenerationRequest, settings: CanvasConfig) -> None:
 
 
 def check_ids(field: str, ids: Sequence[int], vocab_size: int) -> None:
-    """Raise InvalidRequest, which names the field, the id and the bound, where one is none of the vocabulary's."""
+    """Raise InvalidRequest, which names the field, the id and the bound, for an id outside the vocabulary."""
     if odd := {kind for kind in set(map(type, ids)) if kind is bool or not issubclass(kind, SupportsIndex)}:
         raise InvalidRequest(f"ids are whole numbers, not {shown(next(i for i in ids if type(i) in odd))}", field=field)
     if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
@@ -42,12 +42,12 @@ def check_ids(field: str, ids: Sequence[int], vocab_size: int) -> None:
 
 
 def width(request: GenerationRequest, settings: CanvasConfig) -> int:
-    """Rows of a canvas of the request."""
+    """The rows of each of the request's canvases."""
     return settings.canvas_length if request.canvas_length is None else request.canvas_length
 
 
 def n_steps(request: GenerationRequest, settings: CanvasConfig) -> int:
-    """What a canvas of the request takes at most."""
+    """The most steps of each of the request's canvases."""
     return settings.max_steps if request.max_steps is None else min(request.max_steps, settings.max_steps)
 
 
@@ -60,7 +60,7 @@ def _check_canvas(request: GenerationRequest, settings: CanvasConfig) -> None:
             raise InvalidRequest(f"must be as long as the canvas, {w} tokens, not {len(seed)}", field="seed_canvas")
         check_ids("seed_canvas", seed, settings.vocab_size)
     if request.pinned and seed is None:
-        raise InvalidRequest("what is pinned is of a seed_canvas, and there is none", field="pinned")
+        raise InvalidRequest("pins places of a seed_canvas, and there is none: give one", field="pinned")
     if len(request.pinned) > w:
         raise InvalidRequest(f"a canvas has {w} places, and {len(request.pinned)} are pinned", field="pinned")
     outside = next((place for place in request.pinned if not 0 <= place < w), None)
@@ -69,7 +69,7 @@ def _check_canvas(request: GenerationRequest, settings: CanvasConfig) -> None:
 
 
 def _check_draws(request: GenerationRequest) -> None:
-    """What other models are told of how ids are drawn: a canvas has the model's own schedule."""
+    """Refuse the fields by which other models draw ids: a canvas follows the model's own schedule."""
     if request.temperature not in (None, 0, 1):
         raise InvalidRequest(
             "canvases are denoised by the model's own schedule of temperatures: leave it at 1, or take 0 for the "

@@ -1,4 +1,4 @@
-"""Commits: how many tokens a sequence gains in a step, by the size of its chunk, from what steps have shown."""
+"""Commits: estimates how many tokens a sequence gains in a step, by the size of its chunk, from the steps so far."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy.typing as npt
 from ramet.denoise.unmask_policy import UnmaskPolicy
 from ramet.tree import BoolArray, IntArray
 
-_HALF_LIFE = 1000.0  # chunks after which what one showed counts half
+_HALF_LIFE = 1000.0  # chunks after which a chunk counts half
 _PRIOR = 0.1  # chunks for which the guess counts at first
-_WARM = 32  # chunks before the numbers are worth choosing by
+_WARM = 32  # chunks before the estimates are good enough to choose by
 _RENEWED = 128  # steps after which the rates are solved again
-_HEAVY = 1e12  # a weight at which all are brought down
-_LEAST = 1e-9  # what they are brought down to: none may vanish
+_HEAVY = 1e12  # the weight at which all weights are divided by it
+_LEAST = 1e-9  # the least weight after that: none may vanish
 _NONE, _SOME, _ALL = range(3)  # of the masked rows before a row, how many passed
 _NEXT = np.array([1, 2, 2])[:, None, None]  # steps in which all passed, after none, one or several and one more
-_STREAKS = 4  # rows that passed in a row, of which more make no difference to what is expected
+_STREAKS = 4  # rows that passed in a row: more make no difference to the estimates
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -27,8 +27,8 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rates:
-    """[B+1] by the size of a chunk: tokens that a sequence gains in a step, and rows that it runs, on average over its
-    blocks. Sizes 0 and 1 gain nothing: a token is a row twice, masked and then known."""
+    """[B+1] by the size of a chunk: the mean tokens that a sequence gains in a step, and the mean rows that it runs.
+    Sizes 0 and 1 gain nothing: a token is a row twice, masked and then known."""
 
     tokens: Floats
     rows: Floats
@@ -36,17 +36,19 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Passed:
-    """Of a step's N chunks that had masked rows: `sizes` [N], how many, but for those behind the reply's end; `rows`,
-    flat, which of them were sure enough, in their order; one that was accepted so that the step gains something at all
-    has not passed. streaks [N]: how many rows of the same block had passed in a row as the step began, each in a step
-    in which all did."""
+    """Which masked rows passed in a step, of its N chunks that had any. A row passes where it is sure enough; one that
+    is accepted only so that the step gains a token has not passed.
+
+    sizes [N]: masked rows of each chunk, without those behind the reply's end. rows [sum(sizes)]: whether each passed.
+    streaks [N]: how many rows of the block had passed in a row before the step, in steps in which all did.
+    """
 
     rows: BoolArray
     sizes: Ints
     streaks: IntArray
 
     def of(self, which: BoolArray) -> Passed:
-        """Of some of the chunks [N]."""
+        """The same of some of the chunks [N]."""
         if which.all():
             return self
         return Passed(self.rows[np.repeat(which, self.sizes)], self.sizes[which], self.streaks[which])
@@ -58,12 +60,12 @@ def by_policy(passed: Passed, groups: IntArray, policies: Sequence[UnmaskPolicy]
 
 
 class Commits:
-    """Of one threshold and strategy, for blocks of `block` rows.
+    """The estimates for one threshold and strategy, with blocks of `block` rows.
 
-    For the j-th masked row of a chunk it knows how often it passes where none or some of the masked rows before it did;
-    and where all did, by how many passed in a row before it, in this chunk or in those before: what is sure stays sure,
-    in however many chunks it is taken, and small chunks must not take a long run for many short ones. From that
-    follows how many of the first m pass, and from that the steps that a block takes.
+    It counts how often the j-th masked row of a chunk passes: where none of the masked rows before it passed, where
+    some did, and where all did. The last is counted by how many passed in a row before it, in this chunk or in earlier
+    ones: otherwise small chunks, which cut a run of sure rows, would take one long run for many short ones. From these
+    shares follows how many of the first m rows pass, and from that the steps that a block takes.
     """
 
     def __init__(self, block: int, half_life: float = _HALF_LIFE) -> None:
@@ -81,11 +83,11 @@ class Commits:
 
     @property
     def is_warm(self) -> bool:
-        """Whether it has seen enough to choose by. Before, the largest chunk shows most."""
+        """Whether it has seen enough chunks to choose sizes by. Until then the largest chunks show most."""
         return self.n_seen >= _WARM
 
     def observe(self, shown: Passed) -> None:
-        """Of a step."""
+        """Count the rows of a step."""
         sizes = shown.sizes
         if not len(sizes):
             return
@@ -104,13 +106,14 @@ class Commits:
         self._age(len(sizes))
 
     def rates(self) -> Rates:
-        """As of what was seen before the last `renew` that was due."""
+        """The rates, as the last `renew` that was due has solved them."""
         if self._rates is None:
             self._rates = solve(self._passes / self._visits)
         return self._rates
 
     def renew(self) -> None:
-        """Behind each step. To solve the rates again takes as long as some steps, and is not due behind each."""
+        """Solve the rates again, if it is due. Called after each step; due ever more rarely, since solving takes as
+        long as some steps."""
         self._n_steps += self.is_warm
         if self._n_steps >= self._due:
             self._due = self._n_steps + min(self._n_steps, _RENEWED)
@@ -126,10 +129,10 @@ class Commits:
 
 
 def counted(passing: Floats, streak: int = 0) -> Floats:
-    """[B+1, B+1] how likely it is that of m masked rows k are accepted, by m and k: those that pass, or one.
+    """[B+1, B+1] the probability that k of m masked rows are accepted, by m and k: those that pass, one at least.
 
-    passing [3, B]: how likely a row passes: the j-th where none or some before it did; and where all did, behind so
-    many. `streak` passed in a row before the first.
+    passing [3, B]: the probability that the j-th row passes where none, some or all before it did; where all did, j
+    counts these rows. `streak` rows passed in a row before the first.
     """
     found = _passing(passing, streak)
     found[1:, 1] += found[1:, 0]
@@ -138,7 +141,7 @@ def counted(passing: Floats, streak: int = 0) -> Floats:
 
 
 def _passing(passing: Floats, streak: int) -> Floats:
-    """As `counted`, by those that pass alone."""
+    """[B+1, B+1] the probability that k of m masked rows pass, by m and k, as in `counted`."""
     n = passing.shape[1]
     found = np.zeros((n + 1, n + 1))
     found[0, 0] = 1
@@ -153,11 +156,11 @@ def _passing(passing: Floats, streak: int) -> Floats:
 
 
 def solve(passing: Floats) -> Rates:
-    """What chunks of each size gain. passing [3, B]: see `counted`.
+    """Solve what chunks of each size gain. passing [3, B]: see `counted`. The model is our own (docs/design/blocks.md).
 
-    A chunk is the pending rows and then masked ones. What is accepted is pending in the step after, the last of a block
-    beside the next block's first masks. So what a block takes follows from what is pending as it begins, and that from
-    how the block before ended, which hardly depends on how it began.
+    A chunk is the pending rows and then masked ones. Accepted rows are pending in the next step; the last ones of a
+    block are pending beside the first masked rows of the next. So the steps of a block depend on how many rows are
+    pending as it begins. That depends on how the block before ended, which hardly depends on how it began.
     """
     block = passing.shape[1]
     odds = _Odds.of(passing)
@@ -175,8 +178,8 @@ def solve(passing: Floats) -> Rates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Odds:
-    """By the rows that passed in a row before a chunk, 0 to _STREAKS: how likely it is that of m masked rows k are
-    accepted but not all m passed, [S, B+1, B+1], and that all passed, [S, B+1]."""
+    """Probabilities by the rows that passed in a row before a chunk, 0 to _STREAKS. accepted [S, B+1, B+1]: k of m
+    masked rows are accepted, and not all m passed. sure [S, B+1]: all m passed."""
 
     accepted: Floats
     sure: Floats
@@ -194,10 +197,10 @@ class _Odds:
 
 
 def _walk(odds: _Odds, sizes: Ints, cost: Callable[[Ints], Floats], end: Floats) -> Floats:
-    """[C, B+1, Q] what is summed up over a block's steps, by the size of chunks [C, 1] and what is pending as it
-    begins: the cost of steps with so many masked rows [C, B+1], and in the end [C, B+1, Q], by what the last one
-    leaves pending. Steps behind one whose masked rows all passed, or behind two, have odds of their own: behind one,
-    what is pending has passed in a row, and behind two about a chunk."""
+    """[C, B+1, Q] the expected sums over a block's steps, by the size of chunks `sizes` [C, 1] and the rows pending as
+    the block begins. `cost` gives what a step with so many masked rows adds [C, B+1]; `end` [C, B+1, Q] is added at the
+    end, by the rows that the last step leaves pending. Steps after one, or after several, whose masked rows all passed
+    have odds of their own: after one, the pending rows have passed in a row, and after several about a chunk."""
     block = odds.sure.shape[1] - 1
     pending = np.arange(block + 1)
     places = np.arange(len(sizes))[:, None]

@@ -1,4 +1,4 @@
-"""Draft: a canvas on its way."""
+"""Draft: a canvas that is being denoised."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ramet.tree import IntArray, Step, Stepped
 
 
 class Draft:
-    """One canvas of a request, its number `number`, which takes `n_steps` steps at most.
+    """Canvas number `number` of a request, which takes `n_steps` steps at most.
 
-    It begins from `tokens` [W], or from noise. Rows in `pinned` hold what they began with: what is drawn for them
-    is left, and what is expected of them is not told to the next step. Their entropies count with the others'.
-    `columns`: the ids that may be drawn, ascending; None: all. `likeliest`: a row that is sure takes its likeliest id
-    instead of the one that was drawn; how sure it is goes by the schedule's temperature all the same.
+    It begins from `tokens` [W], or from noise. Rows in `pinned` keep the ids that they began with: the next step sees
+    neither what is drawn for them nor their expected embeddings. Their entropies count with the others'. `columns`: the
+    ids that may be drawn, ascending; None: all. `likeliest`: an accepted row takes its likeliest id instead of the
+    drawn one; which rows are accepted depends on the schedule's temperature all the same.
     """
 
     def __init__(
@@ -38,9 +38,13 @@ class Draft:
         assert tokens is None or len(tokens) == width
         self.tokens = noise.ids(number, 0, width, settings.vocab_size) if tokens is None else tokens  # [W], to be run
         self.n_taken = 0
-        self._settings, self._noise, self._number, self._n_steps = settings, noise, number, n_steps
+        self._settings = settings
+        self._noise = noise
+        self._number = number
+        self._n_steps = n_steps
         self._pinned = np.unique(np.array(pinned, np.int32))
-        self._columns, self._likeliest = columns, likeliest
+        self._columns = columns
+        self._likeliest = likeliest
         self._before: deque[IntArray] = deque(maxlen=settings.stability_threshold)
         self._soft: object | None = None
 
@@ -51,11 +55,12 @@ class Draft:
 
     @property
     def may_end(self) -> bool:
-        """Whether the step that is due may finish the canvas: its likeliest ids are then what it comes to."""
+        """Whether the step that is due may finish the canvas, which then consists of the step's likeliest ids."""
         return self.is_last or self.n_taken >= self._settings.stability_threshold
 
     def step(self, *, n_rows: int | None = None, n_best: int = 1) -> Step:
-        """The step that is due, on `tokens`. Where it is the only one, rows behind the first n_rows may be left out."""
+        """The step that is due, on `tokens`. Only where it is the canvas' only one, n_rows may leave out the last
+        rows."""
         n = len(self.tokens) if n_rows is None else n_rows
         assert n == len(self.tokens) or self._n_steps == 1
         return Step(
@@ -70,8 +75,9 @@ class Draft:
         )
 
     def take(self, stepped: Stepped) -> bool:
-        """What the step returned; whether the canvas is finished."""
-        best, was_last = stepped.best[:, 0], self.is_last
+        """Take the results of the step. Returns whether the canvas is finished."""
+        best = stepped.best[:, 0]
+        was_last = self.is_last
         self.n_taken += 1
         if was_last or settled(best, self._before, stepped.entropy, self._settings):
             self._soft = None
@@ -82,7 +88,7 @@ class Draft:
         return False
 
     def _renoise(self, stepped: Stepped) -> None:
-        """Rows that are sure take what they drew, the others new noise: nothing is kept of earlier steps."""
+        """Give the accepted rows their drawn ids, and all others new noise: nothing is kept of earlier steps."""
         noise = self._noise.ids(self._number, self.n_taken, len(self.tokens), self._settings.vocab_size)
         drawn = stepped.best[:, 0] if self._likeliest else stepped.tokens
         after = np.where(accepted(stepped.entropy, self._settings.entropy_bound), drawn, noise)

@@ -1,4 +1,4 @@
-"""Elastic control: how large the chunks of a round are. Knows counts and times alone."""
+"""Elastic control chooses how large the chunks of a round are. It knows counts and times alone."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ramet.quoting import shown
 from ramet.tree import IntArray
 
 Floats = npt.NDArray[np.float64]
-Seconds = Callable[[Floats, int], Floats]  # of rounds, by their rows, with so many keys in pages
+Seconds = Callable[[Floats, int], Floats]  # seconds of rounds, by their rows and the keys in pages
 
 MIN_SIZE = 2  # a token is a row twice: masked, and then known
 MAX_TIERS = 64
-AUTO, BLOCK = "auto", "block"  # what a setting says in place of a number
+AUTO, BLOCK = "auto", "block"  # the values of a setting that are no numbers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """Sequences of one threshold and strategy: how many positions of each [R] are not cached and could be run, and what
-    chunks gain them (None: not known yet; where it is of none, the largest chunk is to show it). keys: rows that they
-    see in pages, all in all."""
+    """Sequences with one threshold and strategy. uncached [R]: the positions of each that are not cached and could be
+    run. rates: what chunks gain them (None: not known yet; where no demand's are known, the largest chunk is chosen,
+    which shows most). keys: the rows in pages that they see, all in all."""
 
     uncached: IntArray
     rates: Rates | None
@@ -35,7 +35,8 @@ class Demand:
 
 
 class ChunkSizes(Protocol):
-    """Chooses for a round. `n_other` rows are in it besides: prompts, decisions, chunks of a size of their own."""
+    """Chooses the size for a round. `n_other` other rows are in it: prompts, decisions, chunks of a size of their
+    own."""
 
     def choose(self, demands: Sequence[Demand], n_other: int = 0) -> int: ...
 
@@ -52,13 +53,13 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class ChunkTiers:
-    """Sizes by the number of sequences: (at most so many, size), ascending; the last holds for any more too."""
+    """Sizes by the number of sequences: (most sequences, size), ascending; the last size holds for more, too."""
 
     tiers: tuple[tuple[int, int], ...]
 
     @classmethod
     def parse(cls, text: str, block: int, largest: int | None = None) -> ChunkTiers:
-        """Of "4:32,32:16,256:8"; a size of the block is the largest one, where that is another. Raises
+        """Parse tiers such as "4:32,32:16,256:8". The block's size stands for `largest`, where that is given. Raises
         InvalidRequest."""
         if text.count(",") >= MAX_TIERS:
             raise InvalidRequest(f"has more than {MAX_TIERS} sizes", field="chunk_tiers")
@@ -86,11 +87,11 @@ class ChunkTiers:
 
 
 class Auto:
-    """The size that gains the most tokens a second, of `sizes` (None: all from MIN_SIZE to the block); the smaller one
-    of equals. The size in use stays while no other gains `damping` of its tokens more.
+    """Chooses the size that gains the most tokens a second, of `sizes` (None: all from MIN_SIZE to the block), and the
+    smaller one of equals. The size in use stays until another gains more, by the share `damping` of its tokens.
 
-    In a round that has other rows, their time is no reason for larger chunks: it passes whatever the size is. There a
-    size is worth its tokens, less what its time would gain in rounds without them.
+    In a round with other rows, their time is no reason for larger chunks: it passes whatever the size is. There a size
+    is worth its tokens, less the tokens that rounds without other rows would gain in its time.
     """
 
     def __init__(self, seconds: Seconds, block: int, sizes: Sequence[int] | None = None, damping: float = 0.0) -> None:
@@ -115,10 +116,11 @@ class Auto:
         return int(self._sizes[self._last])
 
     def _outlook(self, demands: Sequence[Demand], guess: Rates) -> tuple[Floats, Floats]:
-        """[C] tokens and rows with each of the sizes. guess: for demands of which nothing is known yet.
+        """[C] the tokens that a step with each size gains, and its rows. guess: the rates of demands that have none
+        yet.
 
-        A sequence with fewer rows than a size gains what chunks of those rows gain. Were it to count as one that
-        has them all, steps with few rows left, which are cheap, would seem worth larger chunks.
+        A sequence with fewer rows than a size gains what chunks of those rows gain. If it counted as one that has them
+        all, steps with few rows left, which are cheap, would seem worth larger chunks.
         """
         tokens, rows = np.zeros((2, len(self._sizes)))
         for demand in demands:
@@ -130,8 +132,8 @@ class Auto:
 
 @dataclass(frozen=True, slots=True)
 class Repeating:
-    """A sequence with nothing beside it takes steps of one size, `alone`, whatever was measured before; so it comes out
-    the same each time. `others` chooses for all others."""
+    """Gives a sequence that runs with nothing beside it the size `alone`, whatever was measured before, so that its
+    tokens are the same each time. `others` chooses in all other rounds."""
 
     others: ChunkSizes
     alone: int
@@ -141,16 +143,16 @@ class Repeating:
         return self.alone if is_alone else self.others.choose(demands, n_other)
 
 
-def fixed_size(told: str, block: int, tiers: str | None = None) -> int:
-    """The size of a sequence that is to have one alone and at any load, as settings say: a number that they give, or
-    the one for the fewest sequences, or else the block. Raises InvalidRequest."""
+def fixed_size(chunk_size: str, block: int, tiers: str | None = None) -> int:
+    """The size of chunks of a sequence whose size does not follow the load: the first of the tiers, or the number that
+    the setting `chunk_size` gives, or else the block. Raises InvalidRequest."""
     if tiers is not None:
         return ChunkTiers.parse(tiers, block).first
-    if told in (AUTO, BLOCK):
+    if chunk_size in (AUTO, BLOCK):
         return block
-    if not told.isdecimal():
-        raise InvalidRequest(f"{told!r} is none of auto, block and a number", field="chunk_size")
-    return _check(int(told), block, "chunk_size")
+    if not chunk_size.isdecimal():
+        raise InvalidRequest(f"{chunk_size!r} is none of auto, block and a number", field="chunk_size")
+    return _check(int(chunk_size), block, "chunk_size")
 
 
 def _n_sequences(demands: Sequence[Demand]) -> int:

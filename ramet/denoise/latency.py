@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-MAX_ERROR = 0.15  # of what was left out of a fit: one with more is not kept for the next start
+MAX_ERROR = 0.15  # relative, at sizes left out of a fit: a fit with more is not kept for the next start
 MIN_SIZES = 6  # different numbers of rows that a fit needs: four fix its three pieces
-_RIDGE = 1e-12  # what keeps a system of columns that are one another's multiples solvable
+_RIDGE = 1e-12  # keeps a system of columns that are one another's multiples solvable
 _HALF_LIFE = 64  # steps after which a ratio counts half
-_MOST_OFF = 4.0  # a step that takes longer than so many times what it should has waited for something else
+_MOST_OFF = 4.0  # a step that takes longer than so many times the fit's seconds has waited for something else
 _PRIOR = 8.0  # steps for which a ratio of 1 counts at first
 
 Floats = npt.NDArray[np.float64]
@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class RowTiming:
-    """A measured step: its rows, the keys in pages that they see, all sequences' together, and how long it took."""
+    """A measured step: its rows, the seconds that it took, and the keys in pages that its rows see, all in all."""
 
     rows: int
     seconds: float
@@ -34,11 +34,11 @@ class RowTiming:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Three pieces, each as steep as the one before or steeper, which meet at `knots` (rows): while weights are what
-    takes time, while products begin to, and where they do.
+    """A piecewise linear fit of a step's seconds: three pieces, none flatter than the one before, which meet at `knots`
+    (rows). On the first reading the weights takes the time, on the last the products, and in between both.
 
-    `base` seconds without rows, then `slopes` seconds a row, and `per_key` seconds for each key in pages. `error` is
-    the mean relative error at numbers of rows that the fit was not told, of those between the least and the most.
+    A step takes `base` seconds, then `slopes` seconds a row, and `per_key` seconds a key in pages. `error` is the mean
+    relative error at each number of rows between the least and the most, by a fit that leaves that number out.
     """
 
     knots: tuple[float, float]
@@ -49,8 +49,8 @@ class Latency:
 
     @classmethod
     def fit(cls, timings: Sequence[RowTiming]) -> Latency:
-        """By least squares of relative errors. Keys are looked at where equal numbers of rows saw different numbers of
-        them. Raises ValueError where there are fewer than MIN_SIZES different numbers of rows."""
+        """Fit by least squares of the relative errors. Keys count only where steps of equal rows saw different numbers
+        of them. Raises ValueError where there are fewer than MIN_SIZES different numbers of rows."""
         sizes = np.unique([t.rows for t in timings])
         if len(sizes) < MIN_SIZES:
             raise ValueError(f"{len(sizes)} numbers of rows were measured; a fit needs {MIN_SIZES}")
@@ -58,8 +58,8 @@ class Latency:
         errors = []
         for size in sizes[1:-1]:
             out = rows == size
-            told = cls._of(rows[~out], seconds[~out], keys[~out], 0.0)
-            errors.append(np.abs(told.seconds(rows[out], keys[out]) / seconds[out] - 1).mean())
+            others = cls._of(rows[~out], seconds[~out], keys[~out], 0.0)
+            errors.append(np.abs(others.seconds(rows[out], keys[out]) / seconds[out] - 1).mean())
         return cls._of(rows, seconds, keys, float(np.mean(errors)))
 
     @classmethod
@@ -75,7 +75,7 @@ class Latency:
         return cls((float(knots[best, 0]), float(knots[best, 1])), base, (first, second, third), per_key, error)
 
     def seconds(self, rows: npt.ArrayLike, keys: npt.ArrayLike = 0) -> Floats:
-        """Of steps of so many rows, whose keys in pages are so many."""
+        """Seconds of steps with so many rows, which see so many keys in pages."""
         x = np.asarray(rows, float)
         first, second, third = self.slopes
         hinges = [np.maximum(x - knot, 0) for knot in self.knots]
@@ -83,14 +83,14 @@ class Latency:
         return found + self.per_key * np.asarray(keys, float)
 
     def piece(self, rows: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """0, 1 or 2: on which of the pieces steps of so many rows lie."""
+        """The piece, 0, 1 or 2, on which steps of so many rows lie."""
         return np.searchsorted(np.array(self.knots), np.asarray(rows, float), side="left")
 
 
 class Drift:
-    """How much longer steps take now than a Latency says: a decayed ratio for each of its pieces, and what passes
-    between two steps, which is the same whatever their rows. Where nothing ran yet the next piece's ratio holds, and
-    between the pieces it goes over gradually: one piece that alone is told to take longer would only seem dear."""
+    """Corrects a Latency by the steps that run now: with a decayed ratio for each of its pieces, and with the seconds
+    that pass between two steps, whatever their rows. A piece on which no step ran has the ratio of the nearest one, and
+    between pieces the ratio is interpolated: if one piece alone were slower, sizes on it would seem too dear."""
 
     def __init__(self, latency: Latency, half_life: float = _HALF_LIFE) -> None:
         self._latency = latency
@@ -100,38 +100,41 @@ class Drift:
         self._ratios = np.full(3, _PRIOR)  # sums, as those of rows
         self._rows = np.array([first / 2, (first + second) / 2, 2 * second]) * _PRIOR
         self._is_seen = np.zeros(3, np.bool_)
-        self._between, self._n_steps = 0.0, 0.0  # sums
+        self._between = 0.0  # sums, too
+        self._n_steps = 0.0
 
     def observe(self, rows: int, seconds: float, keys: int = 0, between: float = 0.0) -> None:
-        """A step that ran, so many seconds behind the one before."""
-        at, told = int(self._latency.piece(rows)), float(self._latency.seconds(rows, keys))
-        ratio = min(max(seconds / told, 1 / _MOST_OFF), _MOST_OFF)
+        """Learn from a step that took `seconds`, and began `between` seconds after the one before had ended."""
+        at = int(self._latency.piece(rows))
+        fit = float(self._latency.seconds(rows, keys))
+        ratio = min(max(seconds / fit, 1 / _MOST_OFF), _MOST_OFF)
         for sums, value in ((self._weights, 1.0), (self._ratios, ratio), (self._rows, rows)):
             sums[at] = sums[at] * self._keep + value
         self._is_seen[at] = True
-        self._between = self._between * self._keep + min(max(between, 0.0), _MOST_OFF * told)
+        self._between = self._between * self._keep + min(max(between, 0.0), _MOST_OFF * fit)
         self._n_steps = self._n_steps * self._keep + 1
 
     def seconds(self, rows: npt.ArrayLike, keys: npt.ArrayLike = 0) -> Floats:
-        """As `Latency.seconds`, corrected: from one step's end to the next one's."""
-        told = self._latency.seconds(rows, keys)
+        """Seconds from one step's end to the next one's, with so many rows and keys, as steps take now."""
+        fit = self._latency.seconds(rows, keys)
         if not self._n_steps:
-            return told
+            return fit
         seen = self._is_seen
-        centres, ratios = self._rows[seen] / self._weights[seen], self._ratios[seen] / self._weights[seen]
-        corrected: Floats = told * np.interp(np.asarray(rows, float), centres, ratios)
+        centres = self._rows[seen] / self._weights[seen]
+        ratios = self._ratios[seen] / self._weights[seen]
+        corrected: Floats = fit * np.interp(np.asarray(rows, float), centres, ratios)
         return corrected + self._between / self._n_steps
 
 
 def _columns(timings: Sequence[RowTiming]) -> tuple[Floats, Floats, Floats]:
-    """Rows, seconds and keys [N]; keys are zeros where they would say no more than the rows."""
+    """Rows, seconds and keys [N]; keys are zeros where they follow from the rows."""
     rows, seconds, keys = np.array([(t.rows, t.seconds, t.keys) for t in timings], float).T
-    tell = any(np.ptp(keys[rows == size]) > 0 for size in np.unique(rows))
-    return rows, seconds, keys if tell else np.zeros_like(keys)
+    differ = any(np.ptp(keys[rows == size]) > 0 for size in np.unique(rows))
+    return rows, seconds, keys if differ else np.zeros_like(keys)
 
 
 def _bases(rows: Floats, keys: Floats, knots: Floats) -> Floats:
-    """[K, N, 5] for each pair of knots [K, 2]: 1, rows, rows behind either knot, keys."""
+    """[K, N, 5] the columns of the fit for each pair of knots [K, 2]: 1, rows, rows behind either knot, keys."""
     hinges = np.maximum(rows[:, None] - knots[:, None, :], 0)
     rest = np.stack((np.ones_like(rows), rows, keys), 1)
     rest = np.broadcast_to(rest, (len(knots), *rest.shape))
@@ -139,8 +142,8 @@ def _bases(rows: Floats, keys: Floats, knots: Floats) -> Floats:
 
 
 def _non_negative(bases: Floats, wanted: Floats) -> tuple[Floats, Floats]:
-    """[K, V] the coefficients, none below 0, with which each of the bases [K, N, V] comes nearest to wanted [N], and
-    the sums of squares [K] that are left. The best of all choices of the coefficients that are not 0."""
+    """Non-negative least squares: [K, V] the coefficients, none below 0, with which each of the bases [K, N, V] comes
+    nearest to wanted [N], and the sums of squares [K] that are left. Tries every set of coefficients that are not 0."""
     n = bases.shape[2]
     gram = np.swapaxes(bases, 1, 2) @ bases
     right = np.einsum("knv,n->kv", bases, wanted)

@@ -1,4 +1,4 @@
-"""NextTokens: replies that are written a token at a time, all in arrays."""
+"""NextTokens: replies that are written token by token, all of them in arrays."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ _RUN = 64  # positions whose numbers are drawn at once
 
 
 class NextTokens:
-    """Of each reply the last known token is the one row that is run: it is kept, and what is drawn for it is known at
+    """Each step runs one row of a reply, its last known token. The row is kept, and the token drawn for it is known at
     once."""
 
-    least, largest, exact = 1, 1, True
+    least = 1
+    largest = 1
+    exact = True
 
     def __init__(self) -> None:
-        self._table, self._policies = ReplyTable(), UnmaskPolicies()
-        self._tokens, self._group = np.zeros((2, 0), np.int32)
+        self._table = ReplyTable()
+        self._policies = UnmaskPolicies()
+        self._tokens = np.zeros(0, np.int32)
+        self._group = np.zeros(0, np.int32)
         self._logprobs = np.zeros(0, np.float32)
-        self._uniforms = np.zeros((0, _RUN), np.float32)  # of positions that begin at a multiple of _RUN
-        self._runs = np.zeros(0, np.int32)  # which multiple; -1: none
+        self._uniforms = np.zeros((0, _RUN), np.float32)  # of _RUN positions, the first a multiple of _RUN
+        self._runs = np.zeros(0, np.int32)  # which multiple of _RUN; -1: none
 
     @property
     def groups(self) -> list[UnmaskPolicy]:
@@ -39,7 +43,8 @@ class NextTokens:
         if more:
             for name in ("_tokens", "_group", "_logprobs", "_uniforms", "_runs"):
                 setattr(self, name, grown(getattr(self, name), more))
-        self._tokens[place], self._runs[place] = beginning.tokens[0], -1
+        self._tokens[place] = beginning.tokens[0]
+        self._runs[place] = -1
         self._logprobs[place] = 0 if beginning.logprobs is None else beginning.logprobs[0]
         self._group[place] = self._policies.add(beginning.unmasking)
         return place
@@ -49,14 +54,15 @@ class NextTokens:
         self._policies.drop(int(self._group[place]))
 
     def beginning(self, place: int) -> Beginning:
-        """Behind all that is known but the last token."""
-        table, told = self._table, int(self._table.emitted[place])
+        """The reply goes on at its last known token."""
+        table = self._table
+        emitted = int(table.emitted[place])
         return Beginning(
-            start=told - 1,
+            start=emitted - 1,
             tokens=self._tokens[place : place + 1].copy(),
             known=np.ones(1, np.bool_),
             n_prompt=int(table.n_prompt[place]),
-            emitted=told,
+            emitted=emitted,
             end=int(table.end[place]),
             stop_ids=table.ends(place),
             unmasking=self.groups[self._group[place]],
@@ -90,7 +96,8 @@ class NextTokens:
         assert len(tokens) == len(confidence) == len(entropy) == len(chunks.places)
         places = chunks.places
         logprobs = logprobs_of(confidence)
-        self._tokens[places], self._logprobs[places] = tokens, logprobs
+        self._tokens[places] = tokens
+        self._logprobs[places] = logprobs
         table = self._table
         table.emitted[places] += 1
         ended = places[table.is_end(places, tokens)]
@@ -98,7 +105,8 @@ class NextTokens:
         return Emitted(chunks.n_reads, tokens.astype(np.int32), logprobs, table.finish(places, tokens))
 
     def _drawing(self, places: IntArray) -> FloatArray:
-        """[N] what replies draw their next tokens by: numbers of the positions, many of them at once."""
+        """[N] the uniform numbers by which replies draw their next tokens, one a position. Makes _RUN of them at
+        once."""
         at = self._table.emitted[places]
         is_hot = self._table.temperatures[places] > 0
         due = places[is_hot & (self._runs[places] != at // _RUN)]

@@ -1,4 +1,7 @@
-"""Philox for many keys at once: the words that numpy's generator gives one key after the other, in one go."""
+"""Philox4x64-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") for many keys in one call.
+
+NumPy's generator gives the same words, one key after the other.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,16 @@ _KEY_STEPS = np.array([0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B], np.uint64)[:, No
 
 
 def words(keys: Words, counters: Words, n: int) -> Words:
-    """[R, n] as ``numpy.random.Philox(key, counter).random_raw(n)`` for each of keys [R, 2] and counters [R, 4], whose
-    first words are to be 0."""
+    """[R, n] what ``numpy.random.Philox(key, counter).random_raw(n)`` gives for each of keys [R, 2] and counters
+    [R, 4], whose first words must be 0."""
     blocks = np.arange(1, -(-n // 4) + 1, dtype=np.uint64)
     shape = (2, len(keys), len(blocks))
-    even, odd = np.zeros(shape, np.uint64), np.zeros(shape, np.uint64)  # of the counter's words 0 and 2, 1 and 3
-    even[0], even[1] = blocks, counters[:, 2, None]
-    odd[0], odd[1] = counters[:, 1, None], counters[:, 3, None]
+    even = np.zeros(shape, np.uint64)  # the counter's words 0 and 2
+    odd = np.zeros(shape, np.uint64)  # its words 1 and 3
+    even[0] = blocks
+    even[1] = counters[:, 2, None]
+    odd[0] = counters[:, 1, None]
+    odd[1] = counters[:, 3, None]
     key = keys.T[:, :, None]
     for _ in range(_ROUNDS):
         low = even * _FACTORS
@@ -30,7 +36,7 @@ def words(keys: Words, counters: Words, n: int) -> Words:
 
 
 def _high(words: Words) -> Words:
-    """The upper halves of the products with _FACTORS, by halves of the words: no sum here passes 64 bits."""
+    """The upper 64 bits of the products with _FACTORS, made of products of halves: no sum here exceeds 64 bits."""
     low, high = words & _LOW, words >> _HALF
     middle = high * (_FACTORS & _LOW)
     carried = (low * (_FACTORS & _LOW) >> _HALF) + (middle & _LOW) + low * (_FACTORS >> _HALF)

@@ -1,9 +1,9 @@
-"""Profiles: what steps took, kept on disk, so that a model is measured once on a machine.
+"""Profiles: how long steps took, kept on disk, so that a model is measured once on a machine.
 
     DIRECTORY/<hash of a Setup>.json
 
-A file is written in one move. One that is damaged, or of another setup or format, is as good as none: the steps are
-measured again, and it is replaced.
+A file is written beside its place and then renamed. Where it is damaged, or of another setup or format, the steps are
+measured again, and the file is replaced.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What timings are good for: the model's fingerprint, the dtype, the device's name, and Ramet's version with
-    whatever else decides which kernels run."""
+    """What timings depend on: the model's fingerprint, the dtype, the device's name, and Ramet's version with all else
+    that decides which kernels run."""
 
     model: str
     dtype: str
@@ -45,7 +45,7 @@ class Profiles:
         self._directory = directory
 
     def find(self, setup: Setup) -> tuple[RowTiming, ...] | None:
-        """None where there are none that can be read."""
+        """The timings of a setup; None where there are none that can be read."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             held = json.loads((self._directory / setup.name).read_text(encoding="utf-8"))
             if held["format"] == _FORMAT and held["setup"] == asdict(setup) and held["sum"] == _sum(held["timings"]):
@@ -53,7 +53,7 @@ class Profiles:
         return None
 
     def keep(self, setup: Setup, timings: Sequence[RowTiming]) -> None:
-        """Write them, whole or not at all. Raises OSError."""
+        """Write the timings of a setup, whole or not at all. Raises OSError."""
         rows = [list(astuple(timing)) for timing in timings]
         held = {"format": _FORMAT, "setup": asdict(setup), "sum": _sum(rows), "timings": rows}
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -10,18 +10,18 @@ Places = npt.NDArray[np.int64]
 
 
 def owners(sizes: Ints) -> Places:
-    """[sum] of each element the group it is of."""
+    """[sum] the group of each element."""
     return np.repeat(np.arange(len(sizes)), sizes)
 
 
 def before(sizes: Ints) -> Places:
-    """[N] elements of the groups before each."""
+    """[N] how many elements the groups before each group have."""
     found: Places = np.cumsum(sizes, dtype=np.int64) - sizes
     return found
 
 
 def ranges(starts: Ints, sizes: Ints) -> Places:
-    """[sum] sizes[i] numbers from starts[i] on, for each i."""
+    """[sum] the numbers starts[i] .. starts[i] + sizes[i] - 1 of each group i."""
     shifts = np.repeat(starts - before(sizes), sizes)
     found: Places = np.arange(len(shifts)) + shifts
     return found

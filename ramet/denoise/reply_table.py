@@ -1,4 +1,4 @@
-"""ReplyTable: what running replies request, however they are written: their end, and how tokens are drawn."""
+"""ReplyTable: what all running replies have, however they are written: their ends, and how their tokens are drawn."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _T = TypeVar("_T", bound=np.generic)
 
 
 class ReplyTable:
-    """What the reply of each place requests and has got, in arrays that grow by doubling. Gives out places, those that
-    became free last first.
+    """What the reply at each place requests and has got, in arrays that grow by doubling. Hands out places: the one
+    that became free last first.
 
-    emitted, end, n_prompt [P] are positions, as in Beginning; keys [P, 2] those of the noise; stop_ids [P, E], -1
-    behind the last, those that end a reply.
+    emitted, end, n_prompt [P] are positions, as in Beginning; keys [P, 2] are those of the noise; stop_ids [P, E] end
+    the reply, with -1 behind the last of them.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class ReplyTable:
         self._free: list[int] = []
 
     def __len__(self) -> int:
-        """Places that arrays have."""
+        """How many places the arrays have."""
         return len(self.emitted)
 
     def add(self, beginning: Beginning) -> int:
@@ -72,12 +72,12 @@ class ReplyTable:
         return found
 
     def finish(self, places: IntArray, last: IntArray) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
-        """[N] of replies that emitted tokens up to their ends, or not, the last one where they did."""
+        """[N] how each reply has ended: its last emitted token, `last` [N], is a stop id, or its length is reached."""
         done = self.emitted[places] == self.end[places]
         return np.where(done, np.where(self.is_end(places, last), STOP, LENGTH), GOES_ON).astype(np.int8)
 
     def sampling(self, places: IntArray, uniforms: FloatArray) -> Sampling:
-        """For rows of these places [M]."""
+        """How rows of these places [M] draw, with the numbers `uniforms` [M]."""
         return Sampling(self.temperatures[places], uniforms, self.top_p[places], self.top_k[places])
 
     def _grow(self) -> None:
@@ -96,5 +96,5 @@ class ReplyTable:
 
 
 def grown(array: npt.NDArray[_T], more: int) -> npt.NDArray[_T]:
-    """With so many places more, of zeros."""
+    """The array with `more` places of zeros at its end."""
     return np.concatenate((array, np.zeros((more, *array.shape[1:]), array.dtype)))

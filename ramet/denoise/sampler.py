@@ -1,4 +1,7 @@
-"""What a step of denoising makes of what was drawn: which rows are sure, and whether the canvas is finished."""
+"""DiffusionGemma's sampler: the temperature of a step, which rows a step accepts, and whether the canvas is finished.
+
+The rules are those of its generation_config.json (EntropyBoundSamplerConfig) and of transformers' generate.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,17 @@ from ramet.tree import BoolArray, FloatArray, IntArray
 
 
 def temperature(settings: CanvasConfig, step: int) -> float:
-    """Of a canvas' step, from 0: from t_max down to one step above t_min. `max_steps` are those of the settings, also
-    for a canvas that takes fewer: it goes the first part of the same way. In float32, as the logits that it divides."""
+    """The temperature of a canvas' step, counted from 0: t_min + (t_max - t_min) * (1 - step / max_steps). A canvas
+    that takes fewer steps than `max_steps` has the first ones of the same schedule. In float32, as the logits."""
     left = np.float32(settings.max_steps - step) / np.float32(settings.max_steps)
     return float(np.float32(settings.t_min) + np.float32(settings.t_max - settings.t_min) * left)
 
 
 def accepted(entropy: FloatArray, bound: float) -> BoolArray:
-    """Which rows keep what they drew, by their entropies [N]: the surest, as long as the entropies of those before sum
-    to no more than `bound`. That sum bounds what the rows drawn together could have told of each other. One row at
-    least; of equal entropies the first row's counts as the lower."""
+    """Which rows keep their drawn ids, by their entropies [N] in nats: in the order of entropy, each row whose
+    predecessors' entropies sum to no more than `bound`. That sum bounds the information that the rows have about each
+    other, which drawing them together ignores. Accepts one row at least; of equal entropies the first row comes
+    first."""
     order = np.argsort(entropy, kind="stable")
     before = np.zeros(len(entropy))
     np.cumsum(entropy[order[:-1]], dtype=np.float64, out=before[1:])
@@ -30,7 +34,7 @@ def accepted(entropy: FloatArray, bound: float) -> BoolArray:
 
 
 def settled(best: IntArray, before: Sequence[IntArray], entropy: FloatArray, settings: CanvasConfig) -> bool:
-    """Whether a canvas is finished: its likeliest ids [N] are those of all the steps before that count, and it is
-    sure of them. `before` are the last `stability_threshold`, fewer where there were not as many."""
+    """Whether a canvas is finished: its likeliest ids `best` [N] are the same as in the last `stability_threshold`
+    steps, which `before` holds (fewer of them where there were not as many), and the mean entropy is low enough."""
     stable = len(before) == settings.stability_threshold and all(np.array_equal(best, each) for each in before)
     return stable and float(entropy.mean(dtype=np.float64)) < settings.confidence_threshold

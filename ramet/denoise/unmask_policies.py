@@ -1,4 +1,4 @@
-"""UnmaskPolicies: those of live replies, and which rows of a step of all of them keep what was drawn."""
+"""UnmaskPolicies: the policies of all running replies, and which rows of their step keep the drawn tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from ramet.tree import BoolArray, FloatArray, IntArray
 
 
 class UnmaskPolicies:
-    """Each once, in `groups`, by a number that is another's once no reply has it any more; `thresholds` [G]."""
+    """Holds each policy once, in `groups`. Its number there may become another's once no reply has it any more.
+    thresholds [G]: those of the groups."""
 
     def __init__(self) -> None:
         self.groups: list[UnmaskPolicy] = []
@@ -21,7 +22,7 @@ class UnmaskPolicies:
         self._is_plain = np.ones(0, np.bool_)  # [G] by the threshold alone, or the surest
 
     def add(self, unmasking: UnmaskPolicy) -> int:
-        """One more reply has it: the number of its group."""
+        """Count one more reply with this policy. Returns the number of its group."""
         if unmasking not in self._numbers:
             if not self._free:
                 self._grow(unmasking)
@@ -32,7 +33,7 @@ class UnmaskPolicies:
         return self._numbers[unmasking]
 
     def drop(self, number: int) -> None:
-        """A reply of this group has ended."""
+        """Count one reply less in this group."""
         self._n_replies[number] -= 1
         if not self._n_replies[number]:
             del self._numbers[self.groups[number]]
@@ -41,7 +42,7 @@ class UnmaskPolicies:
 
     @property
     def are_plain(self) -> bool:
-        """Whether rows of all replies pass by the threshold alone."""
+        """Whether a row of any reply passes where its confidence is above the threshold, and only there."""
         return bool(self._is_plain.all())
 
     def _grow(self, unmasking: UnmaskPolicy) -> None:
@@ -53,8 +54,8 @@ class UnmaskPolicies:
     def settle(
         self, groups: IntArray, steps: IntArray, n_reads: IntArray, confidence: FloatArray, entropy: FloatArray
     ) -> tuple[BoolArray, BoolArray]:
-        """[M] which of the masked rows pass, and which are accepted: of N replies [N] n_reads each, in order. `steps`
-        [N] are the numbers of their blocks' steps."""
+        """[M] which of the masked rows pass, and which are accepted. Each of N replies has n_reads [N] of the rows, in
+        order; `steps` [N] number the steps of their blocks."""
         owner = owners(n_reads)
         passed = confidence > self.thresholds[groups][owner]
         none = np.bincount(owner[passed], minlength=len(groups)) == 0
@@ -69,7 +70,8 @@ class UnmaskPolicies:
 
 
 def surest(confidence: FloatArray, owner: Places, which: BoolArray) -> BoolArray:
-    """[M] the surest row of each of those replies [N], of equal ones the leftmost; owner [M] ascends."""
+    """[M] whether a row is the surest of its reply, or the leftmost of several, for the replies `which` [N]. owner [M],
+    ascending: the reply of each row."""
     found = np.zeros(len(confidence), np.bool_)
     rows = np.flatnonzero(which[owner])
     rows = rows[np.lexsort((-confidence[rows], owner[rows]))]

@@ -1,9 +1,9 @@
-"""UnmaskPolicy: which of the masked rows of a chunk keep what was drawn for them.
+"""UnmaskPolicy: which of the masked rows of a chunk keep the tokens that were drawn for them.
 
-What the head tells of a row, in float32 at temperature 1 and over the whole vocabulary but for the mask's id, which is
-never drawn: `confidence`, the probability of the id that was drawn, whether it is the likeliest (greedy) or was sampled
-from a tempered or cut distribution; `entropy`, in nats. Measured on the distribution that was drawn from, a temperature
-near 0 or a cut to one id would make every row certain.
+The strategies and their names are those of SDAR's published generate loop. They see two numbers of a row, in float32:
+`confidence`, the probability of the drawn id, from 0 to 1, and `entropy`, in nats. Both are of the distribution at
+temperature 1 over the whole vocabulary but for the mask's id, which is never drawn, even where the id was drawn from a
+tempered or cut distribution: a temperature near 0 or a cut to one id would make every row certain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ramet.quoting import shown
 from ramet.tree import BoolArray, FloatArray
 
 Strategy = Literal["low_confidence_dynamic", "low_confidence_static", "sequential", "entropy_bounded"]
-# The strategies that go by each of these.
+# The strategies that use each of these fields.
 USED_BY: Mapping[str, tuple[Strategy, ...]] = {
     "confidence_threshold": ("low_confidence_dynamic",),
     "denoising_steps": ("low_confidence_dynamic", "low_confidence_static", "sequential"),
@@ -29,10 +29,10 @@ USED_BY: Mapping[str, tuple[Strategy, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnmaskPolicy:
-    """A strategy for blocks of `block` rows, each of which is to take `steps` steps (None: as many as rows).
+    """A strategy for blocks of `block` rows, each to be filled in `steps` steps (None: as many as it has rows).
 
-    `threshold` is the confidence above which low_confidence_dynamic accepts, `entropy_bound` the nats that
-    entropy_bounded accepts in a step. Raises InvalidRequest.
+    `threshold` is the confidence, from 0 to 1, above which low_confidence_dynamic accepts a row; `entropy_bound` is the
+    entropy, in nats, below which the rows that entropy_bounded accepts in a step stay together. Raises InvalidRequest.
     """
 
     block: int
@@ -53,14 +53,14 @@ class UnmaskPolicy:
             raise InvalidRequest(f"{self.steps} is not from 1 to the block's {self.block}", field="denoising_steps")
 
     def quota(self, step: int) -> int:
-        """Rows that a block's step, from 0, is to accept at least: all steps alike, the first ones one more where it
-        does not come out even. A block that takes more steps, in chunks that hold fewer rows, goes on as in its
-        last."""
+        """How many rows a block's step, counted from 0, accepts at least. All steps accept as many; where the block
+        cannot be divided evenly, the first ones accept one more. Steps beyond `steps`, which a block has where chunks
+        hold fewer rows, accept as many as the last one."""
         each, more = divmod(self.block, self.steps or self.block)
         return each + (step < more)
 
     def passed(self, confidence: FloatArray, entropy: FloatArray, step: int) -> BoolArray:
-        """Of a chunk's masked rows [M], in the order of their positions, those that pass; there may be none."""
+        """[M] whether each of a chunk's masked rows passes, in the order of their positions; there may be none."""
         if self.strategy == "low_confidence_dynamic":
             return dynamic(confidence, self.threshold, self.quota(step))
         if self.strategy == "low_confidence_static":
@@ -70,14 +70,14 @@ class UnmaskPolicy:
         return entropy_bounded(entropy, self.entropy_bound)
 
     def accepted(self, passed: BoolArray, confidence: FloatArray, entropy: FloatArray) -> BoolArray:
-        """Those that passed; where none did, the surest: every step with masked rows gains one."""
+        """[M] the rows that passed, or, where none did, the surest: every step with masked rows gains a token."""
         if passed.any():
             return passed
         return static(-entropy if self.strategy == "entropy_bounded" else confidence, 1)
 
 
 def check_used(name: str, strategy: str) -> None:
-    """Raise InvalidRequest for a value, of USED_BY, that the strategy does not go by."""
+    """Raise InvalidRequest for a field of USED_BY that the strategy does not use."""
     if strategy not in USED_BY[name]:
         others = " or ".join(USED_BY[name])
         raise InvalidRequest(
@@ -86,20 +86,20 @@ def check_used(name: str, strategy: str) -> None:
 
 
 def dynamic(confidence: FloatArray, threshold: float, quota: int) -> BoolArray:
-    """All above the threshold. Where those are fewer than a quota of several rows, the surest that make it up."""
+    """[M] all rows above the threshold, or, where a quota of several rows is larger, as many of the surest."""
     above = confidence > threshold
     return static(confidence, quota) if quota > 1 and np.count_nonzero(above) < quota else above
 
 
 def static(confidence: FloatArray, quota: int) -> BoolArray:
-    """The surest; of equal ones the leftmost."""
+    """[M] the `quota` surest rows; of equal ones the leftmost."""
     kept = np.zeros(len(confidence), np.bool_)
     kept[np.argsort(-confidence, kind="stable")[:quota]] = True
     return kept
 
 
 def entropy_bounded(entropy: FloatArray, bound: float) -> BoolArray:
-    """Those of the least entropies whose sum stays below the bound."""
+    """[M] the rows of least entropy whose sum of entropies stays below the bound, in nats."""
     order = np.argsort(entropy, kind="stable")
     kept = np.zeros(len(entropy), np.bool_)
     kept[order] = np.cumsum(entropy[order], dtype=np.float64) < bound

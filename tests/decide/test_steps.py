@@ -127,7 +127,7 @@ def test_a_read_is_what_the_writer_tells_of_the_same_canvas(engine: Engine, more
         reply = engine.writer.generate(request)
         assert reply.n_steps == n_steps
         for read, ids in zip(reads, columns, strict=True):
-            asked = dict(reply.positions[int(tree.read_rows[read])].asked)
+            asked = dict(reply.positions[int(tree.read_rows[read])].listed)
             wanted = [asked[i] for i in ids]
             np.testing.assert_allclose(found.read.reads.logprobs(read), wanted, atol=DRIFT[n_steps])
 
@@ -201,7 +201,7 @@ def test_a_canvas_that_has_settled_is_read_and_leaves(engine: Engine) -> None:
     for read, (path, canvas) in enumerate(canvases(found)):
         columns = found.tree.columns[found.tree.offsets[read] : found.tree.offsets[read + 1]].tolist()
         (piece,) = written(engine, as_reply(path, canvas, [0], columns, 4), denoising)
-        wanted = [logprob for _, logprob in piece.positions[0].asked]
+        wanted = [logprob for _, logprob in piece.positions[0].listed]
         np.testing.assert_allclose(reads.logprobs(read), wanted, atol=DRIFT[max(2, piece.n_steps)])
         n_steps.append(piece.n_steps)
     n_open = [len(each) for each in entropies]

@@ -97,11 +97,11 @@ def test_what_tells_the_size(name: str, paths: list[str], config: dict[str, Any]
 
 
 @pytest.mark.parametrize(("name", "paths", "config", "message"), [
-    ("hf_ckpt", ["/m/hf_ckpt"], {}, "nothing tells how many rows"),
-    ("SDAR-8B-Chat", ["/m/SDAR-8B-Chat"], {}, "nothing tells how many rows"),  # anybody's, by the last of its path
-    ("wren-1b32", ["/m/b32/wren-b1"], {}, "nothing tells how many rows"),
-    ("wren-b8", ["/m/wren-b32"], {}, "its names tell blocks of 8 and of 32 rows"),
-    ("wren-b8", ["/m/wren-b8"], {"_name_or_path": "wren-b4"}, "its names tell blocks of 4 and of 8 rows"),
+    ("hf_ckpt", ["/m/hf_ckpt"], {}, "say how many rows its blocks"),
+    ("SDAR-8B-Chat", ["/m/SDAR-8B-Chat"], {}, "say how many rows its blocks"),  # anybody's, by the last of its path
+    ("wren-1b32", ["/m/b32/wren-b1"], {}, "say how many rows its blocks"),
+    ("wren-b8", ["/m/wren-b32"], {}, "its names speak of blocks of 8 and of 32 rows"),
+    ("wren-b8", ["/m/wren-b8"], {"_name_or_path": "wren-b4"}, "its names speak of blocks of 4 and of 8 rows"),
 ])  # fmt: skip
 def test_a_size_that_is_not_told_is_asked_for(
     name: str, paths: list[str], config: dict[str, Any], message: str

@@ -173,7 +173,7 @@ def test_a_read() -> None:
         likeliest = np.argsort(-wanted[row])[:2].tolist()
         assert position.token == likeliest[0]
         assert position.best == tuple((i, pytest.approx(wanted[row, i], abs=1e-5)) for i in likeliest)
-        assert position.asked == tuple((i, pytest.approx(wanted[row, i], abs=1e-5)) for i in (30, 7, 30))
+        assert position.listed == tuple((i, pytest.approx(wanted[row, i], abs=1e-5)) for i in (30, 7, 30))
 
 
 def test_a_read_of_some_rows() -> None:
@@ -225,7 +225,7 @@ def test_a_constrained_read() -> None:
         order = sorted(places, key=lambda i: -wanted[row, places[i]])
         assert position.token == order[0]
         assert position.best == tuple((i, pytest.approx(wanted[row, places[i]], abs=1e-5)) for i in order)
-        assert position.asked == tuple((i, pytest.approx(wanted[row, places[i]], abs=1e-5)) for i in asked)
+        assert position.listed == tuple((i, pytest.approx(wanted[row, places[i]], abs=1e-5)) for i in asked)
 
 
 def test_of_equal_ids_the_lower_is_read() -> None:
@@ -249,7 +249,7 @@ def test_constrained_text_of_several_canvases() -> None:
 
 def test_nothing_is_told_that_was_not_asked_for() -> None:
     pieces, trees = written(max_tokens=8)
-    assert all(position.best == position.asked == () for position in pieces[0].positions)
+    assert all(position.best == position.listed == () for position in pieces[0].positions)
     assert {step.n_best for tree in trees for _, step in tree.steps} == {1}
 
 
@@ -349,4 +349,4 @@ def test_a_constrained_reply_of_several_steps() -> None:
         assert position.token == (7, 21, 30)[int(wanted[row].argmax())]
         told = dict(zip((7, 21, 30), wanted[row], strict=True))
         assert dict(position.best) == pytest.approx(told, abs=1e-5)
-        assert dict(position.asked) == pytest.approx(told, abs=1e-5)
+        assert dict(position.listed) == pytest.approx(told, abs=1e-5)

@@ -198,13 +198,13 @@ def test_a_read_of_one_step(name: str) -> None:
     for i, position in enumerate(found.positions):
         assert [each for each, _ in position.best] == best.indices[i].tolist()
         assert [p for _, p in position.best] == pytest.approx(best.values[i].tolist(), abs=1e-5)
-        assert [each for each, _ in position.asked] == list(asked)
-        assert [p for _, p in position.asked] == pytest.approx(wanted[i, list(asked)].tolist(), abs=1e-5)
+        assert [each for each, _ in position.listed] == list(asked)
+        assert [p for _, p in position.listed] == pytest.approx(wanted[i, list(asked)].tolist(), abs=1e-5)
     constrained, _, _ = written(
         name, prompt, generation("published"),
         canvas_length=7, seed_canvas=tuple(canvas), max_steps=1, read_only=True, logprob_ids=asked, constrained=True,
     )  # fmt: skip
     within = wanted[:, list(asked)].log_softmax(-1)
     assert constrained.tokens == [asked[i] for i in within.argmax(-1)]
-    told = [[p for _, p in position.asked] for position in constrained.positions]
+    told = [[p for _, p in position.listed] for position in constrained.positions]
     np.testing.assert_allclose(told, within, atol=1e-5)

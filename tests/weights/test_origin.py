@@ -68,7 +68,7 @@ def test_the_block_of_published_files(unsized: Path, tmp_path: Path, monkeypatch
 def test_a_block_that_nothing_tells(unsized: Path, tmp_path: Path) -> None:
     for target in (tmp_path / "model", tmp_path / "hf_ckpt", tmp_path / "SDAR-1.7B-Chat"):
         directory = copied(unsized, target)
-        with pytest.raises(CheckpointError, match=r"nothing tells how many rows its blocks have.*give --block-size"):
+        with pytest.raises(CheckpointError, match=r"say how many rows its blocks have.*give --block-size"):
             tiny_engine(source=directory)
         assert resolved(directory, block_size=8) == (target.name, "8")
     told = copied(unsized, tmp_path / "told", _name_or_path="acme/Wren-1b-B16")

@@ -51,14 +51,14 @@ def completion_logprobs(request: TextRequest, tokenizer: Tokenizer, delta: Delta
 
 def _own(position: Position) -> Pair:
     """The position's token with its log-probability, which every position reports."""
-    return next((i, max(p, LOWEST)) for i, p in (*position.best, *position.asked) if i == position.token)
+    return next((i, max(p, LOWEST)) for i, p in (*position.best, *position.listed) if i == position.token)
 
 
 def _reported(request: TextRequest, position: Position) -> dict[int, float]:
     """The log-probabilities that a position reports: the likeliest, descending, and its own token's where that is not
     among them; where the request names ids, the likeliest one and these."""
     named = request.logprob_token_ids is not None
-    pairs = [*position.best[: 1 if named else request.n_best], *(position.asked if named else ()), _own(position)]
+    pairs = [*position.best[: 1 if named else request.n_best], *(position.listed if named else ()), _own(position)]
     found: dict[int, float] = {}
     for token, logprob in pairs:
         found.setdefault(token, max(logprob, LOWEST))
