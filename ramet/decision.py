@@ -33,9 +33,9 @@ class ChoiceAnswer(BaseModel):
 
     type: Literal["choice"] = "choice"
     choice: str  # the likeliest option's name
-    confidence: float  # from 0 to 1, by the formula that `x_confidence` names (decide/confidence.py)
+    confidence: float  # from 0 to 1, by the formula that `x_confidence` names
     probabilities: dict[str, float]  # of the options, by name; they sum to 1
-    x_label_mass: float  # as of a noul
+    x_label_mass: float  # as for a noul
     x_standard_error: dict[str, float] | None = _WHERE_SAMPLED  # of the probabilities
 
 
@@ -47,10 +47,10 @@ class ScoreAnswer(BaseModel):
 
     type: Literal["score"] = "score"
     score: float  # the expected level, the sum of i * p_i
-    confidence: float  # from 0 to 1, by the formula that `x_confidence` names (decide/confidence.py)
+    confidence: float  # from 0 to 1, by the formula that `x_confidence` names
     legend: dict[str, Text]  # the levels' descriptions, by the level's number as text
     probabilities: dict[str, float]  # of the levels, by the level's number as text; they sum to 1
-    x_label_mass: float  # as of a noul
+    x_label_mass: float  # as for a noul
     x_standard_error: dict[str, float] | None = _WHERE_SAMPLED  # of the probabilities
 
 

@@ -10,8 +10,8 @@ from ramet.tree import Tree
 
 
 def merge(trees: Sequence[Tree]) -> Tree:
-    """One tree that holds all the given ones: roots with equal tokens and equal blocks become one root, and their
-    children lie below it. The reads keep their order, those of the first tree first. No tree may have steps."""
+    """Merge trees into one: roots with equal tokens and equal blocks become one root, and their children lie below it.
+    The reads keep their order, those of the first tree first. No tree may have steps."""
     assert not any(tree.steps for tree in trees)
     groups: dict[tuple[int, bytes], list[tuple[Tree, int]]] = {}
     for tree in trees:

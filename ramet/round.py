@@ -1,4 +1,4 @@
-"""Round and pack(): the one place where the units of many requests become the arrays of a pass.
+"""Round and pack(): the units of many requests become the arrays of one pass, here alone.
 
 A Round is the trees of many units laid end to end in one flat stream of T rows, described by one int32 buffer that is
 uploaded at once. A Stream is that buffer on a device, cut into views.
@@ -39,19 +39,19 @@ class Queries:
 class Stream:
     """A round on a device; every field int32.
 
-    tokens, positions [T] (of rows of a WHOLE segment any, that they are rotated by; of others where they are in their
-    path); whole [T], 1 for the rows of a segment whose block is WHOLE (a recorded pass knows rows, but
-    no segments). Segments [S]: starts, lengths, parents (-1: none), blocks, contexts
+    tokens, positions [T]: rotary embeddings rotate a row by its position, which is its place in its path; rows of a
+    WHOLE segment may have any. whole [T]: 1 for the rows of a segment whose block is WHOLE (a recorded pass knows rows,
+    but no segments). Segments [S]: starts, lengths, parents (-1: none), blocks, contexts
     (-1: none; the same for all segments of a unit), origins (position of the first row), anchors (the position
     from which a segment's keys are counted off in blocks: its origin, or less for a root that continues its
     context's last segment). Contexts [X]: context_pages [P] cut by context_offsets [X+1], context_lengths [X] in
     rows, context_forks [F] cut by context_fork_offsets [X+1]. kept_rows, kept_slots [K]. `every` has all rows as
     queries, `read` those that are read.
 
-    Pieces [Q] are what recurrent layers walk: segments, cut after each row whose state is kept; in the
-    stream's order. piece_parents (-1: none) is the piece whose final state one begins from, piece_from the slot
-    of the state that it begins from (-1: its parent's, or zeros), piece_to the slot in which its final state is kept
-    (-1: nowhere). No slot is both read and written in one round.
+    Recurrent layers go through pieces [Q]: segments, cut after each row whose state is kept, in the stream's order. A
+    piece begins from the final state of piece_parents (-1: none), or from the state in the slot piece_from (-1: its
+    parent's, or zeros); its final state is kept in the slot piece_to (-1: nowhere). No slot is both read and written in
+    one round.
     """
 
     tokens: torch.Tensor
@@ -95,16 +95,16 @@ FIELDS = (
 
 @dataclass(frozen=True, slots=True, order=True)
 class Capacity:
-    """What a pass of fixed launches holds at most: rows, read rows, and pieces that leave a state, to others of the
-    round or later ones."""
+    """The most that a pass of fixed launches holds: rows, read rows, and pieces that leave a state, to other pieces of
+    the round or to later rounds."""
 
     rows: int
     reads: int
     forks: int
 
     def holds(self, other: Capacity) -> bool:
-        """Whether this capacity has as many rows. The lists that recurrent layers take their work from limit states;
-        without such layers nothing does."""
+        """Whether this capacity holds as many rows. The work lists of recurrent layers limit states; without such
+        layers nothing does."""
         return self.rows >= other.rows and self.reads >= other.reads
 
 
@@ -133,8 +133,7 @@ class Round:
         return Capacity(self.n_tokens, len(self["read_rows"]), forks)
 
     def with_work(self, work: Mapping[str, IntArray]) -> Round:
-        """The round with further arrays, which become Stream.work. An implementation's kernels take their work from
-        them."""
+        """The round with further arrays, which become Stream.work: the work lists of kernels."""
         return _buffer({**{name: self[name] for name in self.spans}, **work}, self.unit_reads)
 
     def on(self, device: torch.device) -> Stream:
@@ -158,8 +157,8 @@ class Round:
 
 
 def pack(units: Units, multiple: int = 1) -> Round:
-    """Lay the units, `filled` up, end to end. It is vectorised: its cost grows with the number of fields, and hardly
-    with that of units or segments."""
+    """Lay the units end to end, and fill up to a multiple of `multiple` rows. Vectorised: the cost grows with the
+    number of fields, and hardly with that of units or segments."""
     units = filled(units, multiple)
     n_rows, n_segments, n_reads, _, n_pages, n_forks, n_slots, n_leaves, n_context, continues, states = units.counts.T
     row0, segment0 = _before(n_rows), _before(n_segments)
@@ -233,8 +232,8 @@ def _above(lengths: IntArray, parents: IntArray) -> IntArray:
 def _pieces(
     starts: IntArray, lengths: IntArray, parents: IntArray, begun: IntArray, ends: IntArray, slots: IntArray
 ) -> dict[str, IntArray]:
-    """The segments, cut at `ends`: behind the rows whose states are kept in `slots`. begun [S] is the state from which
-    a segment's unit begins."""
+    """Cut the segments at `ends`, behind the rows whose states are kept in `slots`. begun [S]: the slot of the state
+    from which a segment's unit begins."""
     roots = np.flatnonzero(parents < 0)
     if not len(ends):  # every segment is a piece
         piece_from = np.full(len(starts), -1, np.int32)

@@ -1,12 +1,12 @@
-"""The directory of the cache tier on disk: names, files, and nothing of budgets or threads.
+"""The directory of the cache tier on disk: names and files. It knows neither budgets nor threads.
 
     DIRECTORY/<hash of an identity>/identity.json         for people
                                    /<2 digits>/<40 digits of the key>.safetensors
              /.ramet-writing-XXXX/                        a file being written, renamed into place when whole
 
-Files are of one's own user alone, for they hold what requests said. Anything else in the directory is left alone.
-A file's modification time is the time of its last use. Nothing is synced: a file that a loss of power cut short has a
-wrong checksum.
+Only their own user may read the files, since they hold what requests said. Anything else in the directory is left
+alone. A file's modification time is the time of its last use. Nothing is synced: a file that a loss of power cut short
+has a wrong checksum.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _STALE_S = 3600.0  # no write takes that long: its process is gone
 
 
 class Directory:
-    """Entries' files by name (a path below the root). Several processes may use one root. Methods raise OSError."""
+    """The files of entries, by name (a path below the root). Several processes may use one root. Methods raise
+    OSError."""
 
     def __init__(self, root: Path, identity: str) -> None:
         self.root = root
@@ -42,16 +43,16 @@ class Directory:
         self._own = hashlib.sha256(identity.encode()).hexdigest()[:16]
 
     def name(self, key: bytes) -> str:
-        """The file's name of this identity's key (20 bytes)."""
+        """The name of the file for a key (20 bytes) of this identity."""
         digits = key.hex()
         return f"{self._own}/{digits[:2]}/{digits}.safetensors"
 
     def is_own(self, name: str) -> bool:
-        """Whether a name is of this identity."""
+        """Whether a file of this name belongs to this identity."""
         return name.startswith(self._own + "/")
 
     def prepare(self) -> None:
-        """Make what is missing: the root, this identity's directory, and its note for people."""
+        """Make the root, this identity's directory, and its note for people, where they are missing."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         note = self.root / self._own / "identity.json"
         if note.exists():
@@ -76,7 +77,8 @@ class Directory:
         return {name: size for _, name, size in sorted(found)}
 
     def write(self, name: str, entry: Entry) -> int:
-        """Write an entry under one of our names, whole or not at all: the file's bytes. Raises SafetensorError too."""
+        """Write an entry under one of our names, whole or not at all. Returns the file's size in bytes. Raises
+        SafetensorError too."""
         self.prepare()
         target = self.root / name
         target.parent.mkdir(exist_ok=True)
@@ -89,8 +91,8 @@ class Directory:
         return size
 
     def read(self, name: str, size: int) -> Entry:
-        """The entry under one of our names, of a file that had so many bytes. Raises Damaged; FileNotFoundError where
-        there is none (any more)."""
+        """Read the entry under one of our names, whose file had so many bytes. Raises Damaged; FileNotFoundError where
+        there is no file (any more)."""
         with open(self.root / name, "rb", buffering=0, opener=_opened) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode) or found.st_size != size:
@@ -107,7 +109,7 @@ class Directory:
         (self.root / name).unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove what processes left behind that ended while they wrote."""
+        """Remove the unfinished files of processes that ended while they wrote."""
         for scratch in _listed(self.root, _SCRATCH):
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - scratch.stat(follow_symlinks=False).st_mtime > _STALE_S:
@@ -123,7 +125,7 @@ class Directory:
 
 
 def _listed(directory: str | Path, names: re.Pattern[str]) -> list[os.DirEntry[str]]:
-    """What is in a directory by these names; nothing where another process removed it or another user closed it."""
+    """The directory's content with these names; nothing where another process removed it or another user closed it."""
     try:
         with os.scandir(directory) as entries:
             return [entry for entry in entries if names.fullmatch(entry.name)]
@@ -132,7 +134,8 @@ def _listed(directory: str | Path, names: re.Pattern[str]) -> list[os.DirEntry[s
 
 
 def _opened(path: str, flags: int) -> int:
-    """Neither waits for a pipe's other end nor follows a link: others may have put one in a file's place."""
+    """Open a file without waiting for a pipe's other end or following a link, which others may have put in its
+    place."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 

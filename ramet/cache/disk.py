@@ -1,7 +1,8 @@
 """The cache tier on disk: which files there are, and the thread that writes them.
 
-The budget is for the whole directory, whichever identity or process its files are of: states of a model no longer
-served leave as they age. A failure is a warning in the log, once a kind, and a miss; it never reaches the caller.
+The budget is for the whole directory, with the files of all identities and processes: states of a model that is no
+longer served leave as they age. A failure is logged as a warning, once a kind, and counts as a miss; it never reaches
+the caller.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Disk:
         self.hits = self.evicted = self.dropped = self.damaged = self.failed = self.written_bytes = 0
         self._queue_bytes = queue_bytes
         self._directory = Directory(root, identity)
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._writing = threading.Lock()  # held while files are written or cleared; taken before the next one
         self._changed = threading.Condition()  # guards all below; never held while a file is touched
         self._files: Recent[str, int] = Recent(int)
@@ -43,13 +44,13 @@ class Disk:
         self._thread.start()
 
     def __contains__(self, key: bytes) -> bool:
-        """Whether an entry is on disk or on its way there. It may still be gone or damaged when asked for."""
+        """Whether an entry is on disk or on its way there. `get` may still find it gone or damaged."""
         name = self._directory.name(key)
         with self._changed:
             return name in self._pending or name in self._files
 
     def put(self, key: bytes, entry: Entry) -> None:
-        """Queue an entry that is not on disk yet. Dropped, and counted, where the queue is full."""
+        """Queue an entry that is not on disk yet. It is dropped, and counted, where the queue is full."""
         name = self._directory.name(key)
         with self._changed:
             there = self._files.get(name) is not None
@@ -59,7 +60,7 @@ class Disk:
             self._directory.touch(name)
 
     def get(self, key: bytes) -> Entry | None:
-        """The entry, now the most recently used; None where it is not, is gone, or is found damaged."""
+        """The entry, now the most recently used; None where there is none, or its file is gone or damaged."""
         name = self._directory.name(key)
         with self._changed:
             entry = self._pending.get(name)
@@ -86,7 +87,8 @@ class Disk:
                 self._discard(name)
 
     def close(self, last: Sequence[tuple[bytes, Entry]] = ()) -> None:
-        """Write what is queued, then the most recently used of `last` (least recently used first) that fit; end."""
+        """Write what is queued, then as many of the most recently used of `last` (the least recently used come first)
+        as fit, and end the thread."""
         named = [(self._directory.name(key), entry) for key, entry in last]
         fitting = _latest(named, self.max_bytes)
         with self._changed:
@@ -144,11 +146,11 @@ class Disk:
         except FileNotFoundError:  # another process removed it
             self._forget(name)
         except Damaged as error:
-            self._tell("damaged", f"{self._directory.root / name} is damaged and is removed: {error}")
+            self._warn("damaged", f"{self._directory.root / name} is damaged and is removed: {error}")
             self.damaged += 1
             self._discard(name)
         except (OSError, MemoryError) as error:
-            self._tell("read", f"cannot read {self._directory.root / name}: {error}")
+            self._warn("read", f"cannot read {self._directory.root / name}: {error}")
             self._forget(name)
         else:
             self._directory.touch(name)
@@ -159,7 +161,7 @@ class Disk:
         try:
             self._directory.remove(name)  # before it is forgotten: a new file of that name is never taken for it
         except OSError as error:
-            self._tell("remove", f"cannot remove {self._directory.root / name}: {error}")
+            self._warn("remove", f"cannot remove {self._directory.root / name}: {error}")
         self._forget(name)
 
     def _forget(self, name: str) -> None:
@@ -223,18 +225,18 @@ class Disk:
             return self._files.oldest()[0] if over and self._files else None
 
     def _fail(self, error: Exception) -> None:
-        """A write failed; after some in a row there are no more."""
-        self._tell("write", f"cannot write to {self._directory.root}: {type(error).__name__}: {error}")
+        """Note that a write failed; after some failures in a row nothing is written any more."""
+        self._warn("write", f"cannot write to {self._directory.root}: {type(error).__name__}: {error}")
         with self._changed:
             self.failed += 1
             self._failures_in_row += 1
         if self._gave_up:
-            self._tell("off", f"{MAX_FAILURES} failures in a row: nothing more is written to {self._directory.root}")
+            self._warn("off", f"{MAX_FAILURES} failures in a row: nothing more is written to {self._directory.root}")
 
-    def _tell(self, kind: str, message: str) -> None:
+    def _warn(self, kind: str, message: str) -> None:
         """Log a warning, once a kind."""
-        if kind not in self._told:
-            self._told.add(kind)
+        if kind not in self._warned:
+            self._warned.add(kind)
             _LOG.warning("states on disk: %s (such a message comes once)", message)
 
 

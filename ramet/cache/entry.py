@@ -15,7 +15,7 @@ Entry = dict[str, torch.Tensor]
 
 
 class Damaged(Exception):
-    """A file does not hold the entry that it should; the message says why. Never leaves ramet.cache."""
+    """A file does not hold its entry; the message says why. Never leaves ramet.cache."""
 
 
 def n_bytes(entry: Mapping[str, torch.Tensor]) -> int:
@@ -24,12 +24,13 @@ def n_bytes(entry: Mapping[str, torch.Tensor]) -> int:
 
 
 def owned(entry: Mapping[str, torch.Tensor]) -> Entry:
-    """The entry with each tensor contiguous in memory of its own: a view would hold on to all that it looks into."""
+    """The entry with each tensor contiguous in its own memory: a view would keep the whole tensor that it views."""
     return {name: _owned(tensor) for name, tensor in entry.items()}
 
 
 def write_entry(file: Path, entry: Entry, label: str) -> None:
-    """Write safetensors. label: what the entry is, held by the checksum. Raises OSError or SafetensorError."""
+    """Write an entry as safetensors. label: what the entry is, which the checksum covers. Raises OSError or
+    SafetensorError."""
     save_file(entry, file, metadata={"checksum": _checksum(entry, label)})
 
 

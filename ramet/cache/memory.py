@@ -7,7 +7,7 @@ from ramet.cache.recent import Recent
 
 
 class Memory:
-    """Entries up to a budget in bytes; what it gives up is handed on. Not thread-safe."""
+    """Entries up to a budget in bytes; `put` returns those that had to leave. Not thread-safe."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -22,7 +22,7 @@ class Memory:
         return self._entries.items()
 
     def touch(self, key: bytes) -> bool:
-        """Mark an entry as most recently used; whether it is there."""
+        """Mark an entry as most recently used. Returns whether it is there."""
         return self._entries.get(key) is not None
 
     def get(self, key: bytes) -> Entry | None:
@@ -31,7 +31,8 @@ class Memory:
         return entry
 
     def put(self, key: bytes, entry: Entry) -> list[tuple[bytes, Entry]]:
-        """Take an entry in as the most recently used: what had to leave for it, or itself where it never fits."""
+        """Take an entry in as the most recently used. Returns the entries that had to leave for it, or the entry itself
+        where it never fits."""
         if n_bytes(entry) > self.max_bytes:
             return [(key, entry)]
         self._entries.put(key, entry)

@@ -100,10 +100,10 @@ class Pages:
                 self.index.keep_state(nodes[at - 1], slot)
 
     def extend(self, path: Path, n_rows: int) -> tuple[IntArray, tuple[int, int] | None] | None:
-        """Make room for n_rows more rows: their slots, and the page copy to make first, if any.
+        """Make room for n_rows more rows. Returns their slots [n_rows], and the page copy to make first, if any: (from,
+        to).
 
-        A last page that others hold too is replaced by a copy. None, and nothing changed, when
-        pages run out.
+        A last page that others hold too is replaced by a copy. Returns None, and changes nothing, when pages run out.
         """
         size = self.page_size
         used = path.length % size
@@ -123,13 +123,13 @@ class Pages:
         return slots.astype(np.int32), copy
 
     def append(self, path: Path, n_pages: int) -> bool:
-        """Give a path further pages, behind its rows. False, and nothing changed, when pages run out."""
+        """Give a path further pages, behind its rows. Returns False, and changes nothing, when pages run out."""
         taken = self.index.take_pages(n_pages)
         path.pages.extend(taken or [])
         return taken is not None
 
     def take_state(self) -> int | None:
-        """A slot, held once, for a state; None when all are in use."""
+        """Take a slot, held once, for a state. Returns None when all are in use."""
         return self.index.take_state()
 
     def hold_state(self, slot: int) -> int:
@@ -146,8 +146,8 @@ class Pages:
         self._slots.drop([slot])
 
     def fork(self, path: Path, length: int | None = None, *, state: int = -1) -> Path:
-        """Another path of the same pages. Of the first `length` rows where given, and then without the state behind;
-        or with another `state`, whose reference it takes over."""
+        """Another path with the same pages. With `length` it has the first rows alone, and not the state behind the
+        last one. With `state` it has that state, whose reference it takes over."""
         length = path.length if length is None else length
         assert length <= path.length
         pages = path.pages[: -(-length // self.page_size)]
@@ -157,7 +157,7 @@ class Pages:
         return Path(pages, length, state)
 
     def release(self, path: Path) -> None:
-        """Give back a path's references; it is empty afterwards."""
+        """Give back a path's references, and leave it empty."""
         self._pages.drop(path.pages)
         self._slots.drop([path.state] if path.state >= 0 else [])
         path.pages, path.length, path.state = [], 0, -1

@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """Values by key, least recently used first. measure: a value's bytes. Not thread-safe."""
+    """Values by key, least recently used first. `measure` gives a value's bytes. Not thread-safe."""
 
     def __init__(self, measure: Callable[[V], int]) -> None:
         self.n_bytes = 0
@@ -22,11 +22,11 @@ class Recent(Generic[K, V]):
         return len(self._values)
 
     def __contains__(self, key: K) -> bool:
-        """Whether the key is there; it counts as no use."""
+        """Whether the key is there. Does not count as a use."""
         return key in self._values
 
     def items(self) -> list[tuple[K, V]]:
-        """All of them, least recently used first; it counts as no use."""
+        """All keys and values, least recently used first. Does not count as a use."""
         return list(self._values.items())
 
     def get(self, key: K) -> V | None:
@@ -49,7 +49,7 @@ class Recent(Generic[K, V]):
             self.n_bytes -= self._measure(value)
 
     def oldest(self) -> tuple[K, V]:
-        """The least recently used. Raises StopIteration when empty."""
+        """The least recently used key. Raises StopIteration when there is none."""
         return next(iter(self._values.items()))
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""Everything that rounds leave to later ones: pages of keys and values, and slots of recurrent states."""
+"""Store: all tensors that rounds leave to later ones: pages of keys and values, and slots of recurrent states."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Store:
         return own
 
     def copy_page(self, source: int, target: int) -> None:
-        """A fork in the middle of a page writes into its own copy."""
+        """Copy one page in all layers: a fork in the middle of a page writes into its own copy."""
         for layer in self.layers:
             if isinstance(layer, KeyValue):
                 layer.copy(source, target)

@@ -9,8 +9,8 @@ from ramet.tree import IntArray
 
 
 class Tables:
-    """Paths by their places, small numbers. A path belongs to its place alone while it is here; what is in its pages is
-    `n_rows` rows, of which its own `length` learns when it leaves."""
+    """Paths by their places, which are small numbers. While a path is here nobody else uses it; its pages hold `n_rows`
+    rows, and its own `length` is set when it leaves."""
 
     def __init__(self, pages: Pages) -> None:
         self.pages = pages
@@ -37,8 +37,8 @@ class Tables:
         return self._paths[place]
 
     def extend(self, places: IntArray, n_more: IntArray) -> IntArray | None:
-        """Slots of the next n_more [N] rows of these paths [N], path by path; None where pages have run out. They are
-        in the paths once `advance` says so; until then the same slots are given again."""
+        """The slots of the next n_more [N] rows of these paths [N], path by path; None where pages have run out. The
+        rows are part of the paths only after `advance`; until then this returns the same slots again."""
         if not self.reserve(places, n_more):
             return None
         size, begun = self.pages.page_size, self.n_rows[places]
@@ -49,18 +49,18 @@ class Tables:
         return slots.astype(np.int32)
 
     def reserve(self, places: IntArray, n_more: IntArray) -> bool:
-        """Pages for the next n_more [N] rows of these paths [N]; False where pages have run out."""
+        """Take pages for the next n_more [N] rows of these paths [N]. Returns False where pages have run out."""
         wanted = -(-(self.n_rows[places] + n_more) // self.pages.page_size)
         few = np.flatnonzero(wanted > self.n_pages[places]).tolist()
         return all(self._add_pages(int(places[i]), int(wanted[i])) for i in few)
 
     def advance(self, places: IntArray, n_more: IntArray) -> None:
-        """The rows of the last `extend` are in their slots."""
+        """Count the rows of the last `extend`, which are in their slots now."""
         self.n_rows[places] += n_more
 
     def context(self, places: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-        """Of these paths [N] the rows that are in pages [N], the pages that hold them [N], and their numbers, path by
-        path."""
+        """Of these paths [N]: how many rows are in pages [N], how many pages hold them [N], and the pages' numbers,
+        path by path."""
         n_rows = self.n_rows[places]
         n_pages = -(-n_rows // self.pages.page_size)
         held = self.numbers[places]
@@ -76,7 +76,7 @@ class Tables:
         return True
 
     def _grow(self, n_places: int, width: int) -> None:
-        """Room for so many places and pages of a path."""
+        """Make room for so many places, and so many pages of a path."""
         places, held = self.numbers.shape
         if n_places <= places and width <= held:
             return

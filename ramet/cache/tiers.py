@@ -15,12 +15,13 @@ from ramet.cache.prefix_index import KEY_BYTES
 
 
 class Tiers:
-    """Entries (named CPU tensors) by key, least recently used out first: memory, then disk, then gone. Thread-safe.
+    """Entries (named CPU tensors) by key. The least recently used leave first: memory for disk, and disk for nowhere.
+    Thread-safe.
 
-    memory_bytes, disk_bytes: budgets; 0 switches a tier off, and so does no `disk` (a directory, others may use it).
-    identity: what entries depend on beside their key (model, dtype, page size); those of another are never returned.
-    A key is 20 bytes and stands for exact content: an entry that is there is not replaced.
-    Tensors belong to the cache once put, and are shared with it once got: neither side changes them.
+    memory_bytes, disk_bytes: budgets; 0 switches a tier off. disk: a directory, which others may use too; None switches
+    that tier off. identity: what entries depend on beside their key (model, dtype, page size); entries of another one
+    are never returned. A key is 20 bytes and stands for exact content: an entry that is there is not replaced. The
+    tensors of `put` belong to the cache, and `get` shares them with it: neither side changes them.
     """
 
     def __init__(self, memory_bytes: int, disk: Path | None, disk_bytes: int, identity: str) -> None:
@@ -32,19 +33,19 @@ class Tiers:
         self._lost: set[bytes] = set()  # keys of entries that were on disk and could not be read
 
     def __contains__(self, key: bytes) -> bool:
-        """Whether an entry is there. A file of it may still turn out to be gone or damaged."""
+        """Whether an entry is there. Its file may still turn out to be gone or damaged."""
         with self._lock:
             return not self._closed and (key in self._memory or (self._disk is not None and key in self._disk))
 
     def put(self, key: bytes, entry: Mapping[str, torch.Tensor]) -> None:
-        """Take an entry in as the most recently used; views are copied. Nothing after `close`."""
+        """Take an entry in as the most recently used; views are copied. Does nothing after `close`."""
         assert len(key) == KEY_BYTES
         with self._lock:
             if not self._closed and not self._memory.touch(key):
                 self._admit(key, owned(entry))
 
     def get(self, key: bytes) -> Entry | None:
-        """The entry, now the most recently used and in memory; None where it is not there or its file is damaged.
+        """The entry, now the most recently used and in memory; None where there is none or its file is damaged.
 
         A file is read and checked here: some 20 ms for 20 MB.
         """
@@ -63,11 +64,11 @@ class Tiers:
         return None if entry is None else dict(entry)
 
     def has_lost(self, key: bytes) -> bool:
-        """Whether an entry was on disk and could not be read. Put again, it goes there at once."""
+        """Whether an entry was on disk and could not be read. `put` writes it there again at once."""
         return key in self._lost
 
     def stats(self) -> dict[str, float]:
-        """Counters since the start, and gauges; the disk's only where it is on. A hit of either is no miss."""
+        """Counters since the start, and gauges, those of the disk only where it is on. A miss is in neither tier."""
         with self._lock:
             own = {**self._memory.stats(), "tiers_misses_total": float(self._n_misses)}
         return own if self._disk is None else {**own, **self._disk.stats()}
@@ -78,7 +79,7 @@ class Tiers:
             self._disk.flush()
 
     def close(self) -> None:
-        """Write to disk what is in memory, as far as it fits, for the next process; nothing is held afterwards."""
+        """Write to disk what is in memory, as far as it fits, for the next process, and forget all entries."""
         with self._lock:
             last = [] if self._closed else self._memory.items()
             self._closed = True

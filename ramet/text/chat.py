@@ -21,11 +21,11 @@ _CONTENTS = ("hi", "two  spaces, then one: ", "1 2\n\n", "é 你好 🦩", " End
 class Frame:
     """The whole prompt is ``head + encode(opening + content + closing) + tail``, in token ids.
 
-    head: up to and including the last control token before the content, BOS included where the template (or, without
-    one, the tokenizer's metadata) asks for it. opening, closing: the text between these tokens and the content.
-    tail: from the first control token behind the content to where the reply starts, an empty think block included
-    where the template writes one. end: the id that ends a reply. trims: the template strips the content, so whoever
-    builds the prompt does too. A template that writes today's date writes that of the load.
+    head: up to and including the last control token before the content, with BOS where the template (or, without one,
+    the tokenizer's metadata) writes it. opening, closing: the text between these tokens and the content. tail: from the
+    first control token behind the content to where the reply starts, with an empty think block where the template
+    writes one. end: the id that ends a reply. trims: whether the template strips the content; whoever builds the prompt
+    must do so too. A template that writes the current date writes that of the load.
     """
 
     head: tuple[int, ...]
@@ -44,8 +44,8 @@ class Frame:
 def frame(tokenizer: Tokenizer, template: str | None, variables: Mapping[str, Any] = MappingProxyType({})) -> Frame:
     """The frame of a template with these variables; without a template BOS and nothing else.
 
-    Every frame is checked against the whole prompt rendered and encoded in one go. Raises CheckpointError when the
-    template refuses a single user turn, changes its content, or when its tokens join the content's.
+    Compares every frame with the whole prompt, rendered and encoded in one go. Raises CheckpointError when the template
+    refuses a single user turn or changes its content, or when its tokens join the content's.
     """
     if template is None:
         return _plain_frame(tokenizer)
@@ -85,7 +85,7 @@ def _user(content: str) -> dict[str, str]:
 
 
 def _around(chat: ChatTemplate, content: str) -> tuple[str, str]:
-    """What the template writes before and behind the marked content."""
+    """The texts that the template writes before and behind the marked content."""
     pieces = chat.render([_user(content)]).split(_MARK)
     if len(pieces) != 2:
         raise CheckpointError(f"chat template: it writes a user's content {len(pieces) - 1} times, not once")
@@ -124,7 +124,7 @@ def _holds(found: Frame, tokenizer: Tokenizer, expected: Mapping[str, list[int]]
 
 
 def _joins(opening: str, closing: str) -> Iterator[tuple[str, str]]:
-    """Texts next to the content that the tokenizer may mean by the template's: as written; with the space that some
-    vocabularies put at the start of each piece of text; without the white space that some control tokens swallow."""
+    """The texts beside the content that a tokenizer may encode for those of the template: as written; with the space
+    that some vocabularies put before each piece of text; without the white space that some control tokens swallow."""
     openings = dict.fromkeys((opening, " " + opening, opening.lstrip()))
     return itertools.product(openings, dict.fromkeys((closing, closing.rstrip())))

@@ -1,4 +1,4 @@
-"""Conversation: how messages, or a text by itself, become a model's prompt."""
+"""Conversation makes a model's prompt of messages, or of a text by itself."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _NONCHARACTERS = "".join(map(chr, range(0xFDD0, 0xFDF0)))  # Unicode keeps these
 
 
 class Conversation:
-    """One model's tokenizer, and its chat template where it has one; `variables` of the template are set by the model's
-    card. Safe to share between threads."""
+    """One model's tokenizer, and its chat template where it has one. The model's card sets the template's `variables`.
+    Safe to share between threads."""
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class Conversation:
         self.template = None if template is None else ChatTemplate(template, tokenizer.specials, variables)
 
     def prompt(self, text: str) -> list[int]:
-        """Ids of a text that no template frames, BOS first where the tokenizer's metadata asks for one. Control tokens
-        that it spells stay text. Raises RequestTooLong for far more than there is room for."""
+        """Ids of a text without a template, BOS first where the tokenizer's metadata says so. Control tokens that the
+        text spells stay text. Raises RequestTooLong for a text that is far longer than a prompt may be."""
         self.tokenizer.check_length(text, self._most, "prompt")
         ids = self._plain.prompt(self.tokenizer, text)
         if len(ids) > self._most:  # now, for several may follow
@@ -43,11 +43,11 @@ class Conversation:
         return ids
 
     def chat(self, messages: Sequence[Message], options: Mapping[str, Any] = MappingProxyType({})) -> list[int]:
-        """Ids of a conversation up to where the reply begins: those that `apply_chat_template` gives, except that
-        control tokens which a message, or one of the template's `options`, spells stay text.
+        """Ids of a conversation up to where the reply begins: those that transformers' `apply_chat_template` gives, but
+        control tokens that a message, or one of the template's `options`, spells stay text.
 
-        Raises InvalidRequest with the template's own message where it refuses them, and where there is none;
-        RequestTooLong for far more than there is room for.
+        Raises InvalidRequest with the template's own message where it refuses the messages, and where there is no
+        template; RequestTooLong for messages that are far longer than a prompt may be.
         """
         if self.template is None:
             raise InvalidRequest("this model has no chat template: send its prompt as text", field="messages")
@@ -82,8 +82,8 @@ class Conversation:
             )
 
     def _apart(self, written: str, mark: str) -> list[int]:
-        """Ids of what a template wrote with broken texts: its own control tokens, and between them plain text, without
-        the white space that those swallow."""
+        """Ids of a prompt that a template wrote with broken texts: its own control tokens, and the plain text between
+        them without the white space that they swallow."""
         spans = [(0, 0), *self.tokenizer.spelled(written), (len(written), len(written))]
         texts = [written[a:b].replace(mark, "") for (_, a), (b, _) in itertools.pairwise(spans)]
         for n, (a, b) in enumerate(spans[1:-1]):
@@ -96,8 +96,8 @@ class Conversation:
 
 
 def _broken(tokenizer: Tokenizer, value: Any) -> tuple[str, Any]:
-    """A mark, and the value with that mark behind the first character of each control token that its texts spell. No
-    text holds the mark; it is empty where no text spells a control token. Raises InvalidRequest."""
+    """A mark, and the value with that mark behind the first character of each control token that its texts spell. None
+    of the texts holds the mark, which is empty where none spells a control token. Raises InvalidRequest."""
     texts = [*_texts(value)]
     if not any(True for text in texts for _ in tokenizer.spelled(text)):
         return "", value
@@ -118,7 +118,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _each_text(value: Any, change: Callable[[str], str]) -> Any:
-    """The same JSON value with each of its texts changed, keys too."""
+    """The same JSON value with each of its texts, its keys too, changed."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):

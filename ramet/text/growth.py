@@ -65,7 +65,7 @@ def _replace(limits: RenderLimits, value: Any, old: Any, new: Any, count: Any = 
 
 
 def _join(limits: RenderLimits, separator: Any, values: Any) -> list[Any]:
-    """The values to join, which may come one by one."""
+    """Count the values to join, which may come one by one."""
     if isinstance(values, str):
         limits.write(ENTRY * len(values))
     held: list[Any] = limits.made(list(values))
@@ -138,7 +138,7 @@ def _sum(limits: RenderLimits, iterable: Any, attribute: Any = None, start: Any 
 
 
 def _squared(limits: RenderLimits, value: Any, *args: Any, **kwargs: Any) -> Any:
-    """Some functions of Jinja and Python copy a text for each word that they find."""
+    """Count for functions of Jinja and Python that copy the text for each word that they find."""
     size = limits.weight(value)
     limits.write(size * size // _QUADRATIC + size * sum(map(limits.weight, (*args, *kwargs.values()))))
     return value
@@ -217,7 +217,7 @@ def _count(text: str, letters: str) -> int:
 
 
 def _text(limits: RenderLimits, value: Any) -> str:
-    """The text that filters write for a value; making it counts."""
+    """The text that filters write for a value; counts the making of it."""
     if isinstance(value, str):
         return value
     limits.write(limits.weight(value))

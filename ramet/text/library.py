@@ -12,8 +12,8 @@ _PANIC = "PanicException"  # of pyo3, which gives it no module: no Exception, so
 
 @contextmanager
 def library_errors(where: str) -> Iterator[None]:
-    """Raise CheckpointError for whatever the block raises: the library raises plain Exception, and panics where its own
-    code fails. `where` names the file, and what is wrong with it."""
+    """Raise CheckpointError for all that the block raises: the library raises plain Exception, and panics where its own
+    code fails. `where` names the file in the message."""
     try:
         yield
     except CheckpointError:

@@ -1,7 +1,7 @@
 """RenderLimits: how many steps, letters and seconds one rendering of a chat template may take.
 
-Steps and letters are counted, so that a template ends at the same place on every machine. Seconds are of the thread's
-own time, and a last resort for what is counted as cheap.
+Steps and letters are counted, so that a template ends at the same place on every machine. Seconds are the thread's own
+time, a last resort against operations that are counted as cheap.
 """
 
 from __future__ import annotations

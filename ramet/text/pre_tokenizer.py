@@ -1,4 +1,4 @@
-"""PreTokenizer: what cuts a text into words before byte-pair merges, in files that keep its name alone."""
+"""PreTokenizer: cuts a text into words before byte-pair merges, in GGUF files, which keep its name alone."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 @dataclass(frozen=True, slots=True)
 class PreTokenizer:
-    """What a name in `tokenizer.ggml.pre` stands for: the steps of the models' tokenizer.json.
+    """The steps that a name in `tokenizer.ggml.pre` stands for, as the models' tokenizer.json has them.
 
-    split: the regular expression of a word; None is GPT-2's own. digits: each digit is cut off before the split.
-    whole_words: a word that is an entry of the vocabulary is taken whole, whatever the merges say. nfc: texts are
-    normalised so. adds_bos: a text begins with the token for it where the file has no add_bos_token.
+    split: the regular expression of a word; None is GPT-2's own. digits: whether each digit is cut off before the
+    split. whole_words: whether a word of the vocabulary is taken whole, whatever the merges are. nfc: whether texts are
+    normalised to NFC. adds_bos: whether a text begins with BOS where the file has no add_bos_token.
     """
 
     split: str | None = None

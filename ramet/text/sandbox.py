@@ -75,8 +75,8 @@ class Environment(ImmutableSandboxedEnvironment):
 
 @cache
 def environment() -> Environment:
-    """The one environment of all templates. It imports transformers, which takes a second unless a model's
-    configuration has done it before."""
+    """The one environment of all templates. Imports transformers, which takes a second unless it was imported
+    before."""
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
     return Environment(_compile_jinja_template("").environment)
@@ -88,8 +88,8 @@ def _limits(context: Context) -> RenderLimits:
 
 
 def _without_repr(namespace: type) -> type:
-    """A namespace class whose text is short: namespaces hold namespaces, so that their text may be far longer than they
-    are."""
+    """A namespace class with a short text: namespaces hold namespaces, so their full text may be far longer than all
+    that they hold."""
     return type("Namespace", (namespace,), {"__repr__": object.__repr__})
 
 
@@ -204,7 +204,7 @@ def _through(name: str, node: nodes.Node) -> nodes.Expr:
 
 
 def _is_literal(node: nodes.Node) -> bool:
-    """Whether a node is a constant or a list of constants: comparing with it takes little time."""
+    """Whether a node is a constant or a list of constants, with which a comparison takes little time."""
     return isinstance(node, nodes.Const) or (
         isinstance(node, (nodes.List, nodes.Tuple)) and all(isinstance(item, nodes.Const) for item in node.items)
     )

@@ -1,4 +1,4 @@
-"""Spelling: the bytes that ids stand for in a text, each for itself."""
+"""Spelling: the bytes that each id stands for in a text."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ _SPACE = "▁"
 
 
 class Spelling:
-    """Of a `tokenizers.Tokenizer`. A text is what the bytes of its ids say together, so that a character may lie in
-    several of them; two ids whose texts alone look alike differ in their bytes. Safe to share between threads."""
+    """The bytes of each id of a `tokenizers.Tokenizer`. The bytes of a text's ids, joined, are the text in UTF-8, so a
+    character may be spread over several ids; ids whose own texts look alike differ in their bytes. Safe to share
+    between threads."""
 
     def __init__(self, full: tokenizers.Tokenizer) -> None:
         self._full = full
@@ -22,7 +23,7 @@ class Spelling:
         self._known: dict[int, bytes] = {}
 
     def __getitem__(self, token: int) -> bytes:
-        """None at all for an id that the vocabulary lacks: models may have more rows than there are tokens."""
+        """The bytes of an id. Empty for an id that the vocabulary lacks: models may have more rows than tokens."""
         found = self._known.get(token)
         if found is None:
             found = self._known[token] = self._spelled(token)
@@ -39,7 +40,8 @@ class Spelling:
 
 
 def _alphabet() -> dict[str, int]:
-    """The character that stands for each byte: itself where it can be seen, else one behind the first 256."""
+    """The character that stands for each byte in byte-level BPE (GPT-2): its own where that is visible, else one behind
+    the first 256."""
     visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in visible]
     return {chr(byte): byte for byte in visible} | {chr(256 + n): byte for n, byte in enumerate(others)}

@@ -1,4 +1,4 @@
-"""TextStream: the text of ids that come one after the other."""
+"""TextStream: the text of ids that arrive one by one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ramet.text.tokenizer import Tokenizer
 
 
 class TextStream:
-    """Gives out what is certain. Held back are the first bytes of a character, and what may begin one of `stops`; the
-    text ends where the first of these begins.
+    """Returns the text that is certain. Holds back the first bytes of a character, and text that may begin one of
+    `stops`; the whole text ends where the first stop begins.
 
-    All that was given out, joined, is the text of all ids, however they come; control tokens that are special stand
-    for nothing, unless `special`. Bytes that make no character become U+FFFD, those of one cut off at the end once.
+    All returned parts, joined, are the text of all ids, however they arrive. Special control tokens have no text unless
+    `special` is set. Bytes that make no character become U+FFFD; those of a character cut off at the end become one.
     """
 
     def __init__(self, tokenizer: Tokenizer, stop_texts: Sequence[str] = (), *, special: bool = False) -> None:
@@ -27,14 +27,14 @@ class TextStream:
         self.n_characters = 0  # of all whole characters so far, those that are held back among them
 
     def push(self, token: int) -> str:
-        """The text that has become certain with one more id. None may follow once it is stopped."""
+        """The text that has become certain with one more id. No id may follow a stop."""
         assert self.stopped is None
         if token in self._hidden:
             return ""
         return self._certain(self._bytes.decode(self._tokenizer.spelling[token]))
 
     def finish(self) -> str:
-        """The text that was held back; none follows."""
+        """The text that was held back, as no id follows."""
         if self.stopped is not None:
             return ""
         text = self._certain(self._bytes.decode(b"", True))
@@ -55,7 +55,7 @@ class TextStream:
 
 
 def _begun(text: str, stop: str) -> int:
-    """How many characters at the text's end are a stop's first ones."""
+    """How many characters at the end of the text may be the first ones of a stop."""
     at = text.find(stop[0], max(0, len(text) - len(stop) + 1))
     while at >= 0:
         if stop.startswith(text[at:]):

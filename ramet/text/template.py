@@ -27,8 +27,8 @@ _MAX_SAID = 200  # letters of what a template says
 
 
 class ChatTemplate:
-    """`source` is the template's text. `specials` are the texts that it may name, such as ``bos_token``. `variables`
-    are the values of its variables, from the model's card, that hold where a caller sets none."""
+    """A Jinja template with the text `source`. `specials` are the texts that it may name, such as ``bos_token``.
+    `variables` are the values that the model's card gives its variables, for those that a caller does not set."""
 
     def __init__(
         self, source: str, specials: Mapping[str, str], variables: Mapping[str, Any] = MappingProxyType({})
@@ -39,7 +39,7 @@ class ChatTemplate:
 
     @cached_property
     def options(self) -> frozenset[str] | None:
-        """Names that the template reads and a caller may set; None where the template's text cannot be parsed."""
+        """The names that the template reads and a caller may set; None where the template's text cannot be parsed."""
         jinja = environment()
         try:
             names = find_undeclared_variables(jinja.parse(self.source))
@@ -88,14 +88,14 @@ class ChatTemplate:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    """A message as templates read it, with its reasoning under each name that they may use."""
+    """A message as templates read it: with its reasoning under each name that a template may use."""
     plain = {key: _plain(value) for key, value in message.items() if value is not None}
     thought = next((plain[name] for name in _REASONING if name in plain), None)
     return plain if thought is None else {"thinking": thought, **plain, "reasoning_content": thought}
 
 
 def _plain(value: Any) -> Any:
-    """The value in the types of JSON, since templates call the methods of values."""
+    """The value in plain types of JSON, since templates call the methods of values."""
     if value is None or type(value) in (str, bool, int, float):
         return value
     for kind, plain in _SCALARS:

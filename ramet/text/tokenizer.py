@@ -52,16 +52,17 @@ class Tokenizer:
     """Wraps a `tokenizers.Tokenizer`. Immutable after construction, so any number of threads may share it.
 
     vocab_size: one more than the highest id. last: the highest id that a caller's text may have. longest: the most
-    characters that one id stands for. control: text to id of every added token, special or not, but for those that are
-    text: white space alone, and HTML tags that are not special (both in Gemma's vocabulary). spelled: where a text
-    spells them. swallows: of those that take the white space before or behind them along, whether they do before and
-    behind. forbidden: those of its ids that a caller's text never has. special: ids that no text of a reply shows.
+    characters that one id stands for. control: text to id of every added token, special or not, but for added tokens
+    that are plain text: white space, and HTML tags that are not special (both in Gemma's vocabulary). spelled: finds
+    where a text spells control tokens. swallows: (before, behind) for the control tokens that swallow white space on
+    these sides. forbidden: the control ids that a caller's text never has. special: ids without text in a reply.
     spelling: the bytes of each id. bos: the id that a prompt without a template begins with, or None. stop_ids: the ids
     that end a text. specials: the texts that chat templates may name, such as ``{"bos_token": "<s>"}``.
-    splits_before_words: proven for this vocabulary that ``encode(a + b) == encode(a + WORD)[:-1] + encode(b)`` whenever
-    `a` ends in a line break and `b` begins with a letter from A to Z or a digit. splits_before_breaks: that ``encode(a
-    + b) == encode(a) + encode(b)`` where `a` does not end in white space and `b` begins with some, a line break in it,
-    and goes on with such a word. splits_between_words: the same where `a` ends in a letter and `b` is a space and a
+
+    Three proofs for this vocabulary. splits_before_words: ``encode(a + b) == encode(a + WORD)[:-1] + encode(b)`` where
+    `a` ends in a line break and `b` begins with a letter from A to Z or a digit. splits_before_breaks: ``encode(a + b)
+    == encode(a) + encode(b)`` where `a` does not end in white space, and `b` begins with white space that has a line
+    break, before such a word. splits_between_words: the same where `a` ends in a letter and `b` is a space and a
     letter.
     """
 
@@ -105,7 +106,8 @@ class Tokenizer:
         )
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a caller's text: never a control token, whatever it spells, no BOS, no leading space added.
+        """Ids of a caller's text: without control tokens, whatever the text spells, without BOS, and without an added
+        leading space.
 
         Raises InvalidRequest for text that no ids can stand for: half of a surrogate pair, or a control token's text
         in a vocabulary that cannot spell it in pieces.
@@ -113,12 +115,12 @@ class Tokenizer:
         return self.encode_each([text])[0]
 
     def encode_each(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of several texts, as `encode` gives them, on several cores."""
+        """Ids of several texts, as `encode` gives them. Uses several cores."""
         return [self._checked(text, ids) for text, ids in zip(texts, self._encode_plain(texts), strict=True)]
 
     def check_length(self, text: str, most: int, field: str | None = None) -> None:
-        """Raise RequestTooLong for a text of more than `most` ids. The text is encoded in pieces, since one of some MB
-        encoded at once takes some GB. A text that passes may have a quarter more, since cuts between pieces add ids."""
+        """Raise RequestTooLong for a text of more than `most` ids. Encodes the text in pieces, since one of some MB
+        takes some GB at once. A text that passes may have a quarter more ids, since cuts between pieces add some."""
         if len(text) > _AT_ONCE * most and self._has_more(text, most + most // 4):
             raise RequestTooLong(f"{len(text)} characters have more than the {most} tokens that fit", field=field)
 
@@ -139,11 +141,11 @@ class Tokenizer:
         return ids
 
     def encode_rendered(self, text: str) -> list[int]:
-        """Ids of text that a template wrote: control tokens are recognised; no BOS is added."""
+        """Ids of text that a template wrote: with control tokens for the texts that spell them, and no BOS added."""
         return _encode(self._full, [text])[0]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, control tokens written out; U+FFFD where bytes make no character."""
+        """The text of ids, with control tokens written out, and U+FFFD where bytes make no character."""
         return self._full.decode(list(ids), skip_special_tokens=False)
 
     def _encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
@@ -152,8 +154,7 @@ class Tokenizer:
 
 
 class Spelled:
-    """Finds the spans where a text holds one of several others, from left to right, the longest of those that begin at
-    a place."""
+    """Finds the spans where a text holds one of several others: from left to right, and at one place the longest."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = frozenset(texts) - {""}
@@ -177,7 +178,7 @@ class Spelled:
                 yield start, at
 
     def broken(self, text: str) -> list[str]:
-        """The text in pieces, cut behind the first character of each that it holds."""
+        """The text in pieces, cut behind the first character of each such span."""
         cuts = [0, *(start + 1 for start, _ in self(text)), len(text)]
         return [text[a:b] for a, b in itertools.pairwise(cuts)]
 
@@ -191,10 +192,10 @@ def _encode(tokenizer: tokenizers.Tokenizer, texts: Sequence[str]) -> list[list[
 
 
 def _without_prefix(full: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """The same model without added tokens, and without a space put before the text.
+    """The same model without added tokens, and without a space added before the text.
 
-    The model is shared, not copied. The space belongs to the start of a whole prompt; a caller's text mostly stands in
-    the middle of one, so that the frame writes it where it is due.
+    The model is shared, not copied. The space belongs at the start of a whole prompt; a caller's text is mostly in the
+    middle of one, so the frame writes the space where it belongs.
     """
     bare = tokenizers.Tokenizer(tokenizers.models.BPE())
     for part in ("normalizer", "pre_tokenizer", "decoder"):
@@ -235,8 +236,8 @@ def _is_byte_level(full: tokenizers.Tokenizer) -> bool:
 
 
 def _splits_between_words(byte_level: bool, vocabulary: Iterable[str], encode: Callable[[str], list[int]]) -> bool:
-    """No entry holds a letter before a space, so that no merge can cross the cut; the probes show that neither the
-    normalizer nor the split into words looks across it."""
+    """Whether texts split between words. No entry may hold a letter before a space, so that no merge can cross the cut;
+    the probes show that neither the normalizer nor the split into words looks across it."""
     crossing = re.compile("[A-Za-z]Ġ" if byte_level else "[A-Za-z][▁ ]")
     if any(crossing.search(entry) for entry in vocabulary):
         return False
@@ -245,9 +246,9 @@ def _splits_between_words(byte_level: bool, vocabulary: Iterable[str], encode: C
 
 
 def _splits_before_words(byte_level: bool, vocabulary: Iterable[str], encode: Callable[[str], list[int]]) -> bool:
-    """The same proof as `_splits_between_words`, for a line break before a letter or a digit. A pre-tokenizer may
-    separate the last line break before a word from those before it, so the first part is encoded with a word behind
-    it."""
+    """Whether texts split at a line break before a letter or a digit, proven as in `_splits_between_words`. A
+    pre-tokenizer may separate the last line break before a word from those before it, so the first part is encoded with
+    a word behind it."""
 
     def lead(a: str) -> list[int]:
         return encode(a + WORD)[:-1]
@@ -259,7 +260,7 @@ def _splits_before_words(byte_level: bool, vocabulary: Iterable[str], encode: Ca
 
 
 def _splits_before_breaks(byte_level: bool, vocabulary: Iterable[str], encode: Callable[[str], list[int]]) -> bool:
-    """The same proof, for anything before white space."""
+    """Whether texts split before white space that has a line break, proven in the same way."""
     crossing = re.compile("[^ĠĊčĉ][ĠĊčĉ]" if byte_level else r"[^▁\s][▁\s]")
     if any(crossing.search(entry) for entry in vocabulary):
         return False

@@ -23,8 +23,8 @@ _CONTROL, _USER_DEFINED = 3, 4  # of gguf.TokenType; both are matched whole, the
 def gguf_tokenizer(
     metadata: Mapping[str, Any], where: str, known: Mapping[str, PreTokenizer] = MappingProxyType({})
 ) -> Tokenizer:
-    """Build it from the keys below `tokenizer.ggml`. `where` names the file in errors. `known`: what cuts texts into
-    words, by `tokenizer.ggml.pre`. Raises CheckpointError."""
+    """Build the tokenizer from the keys below `tokenizer.ggml`. `where` names the file in errors. `known`: the
+    pre-tokenizers by their names in `tokenizer.ggml.pre`. Raises CheckpointError."""
     fields = Fields(metadata, where)
     tokens = fields.texts("tokenizer.ggml.tokens")
     if not tokens or len(set(tokens)) != len(tokens):

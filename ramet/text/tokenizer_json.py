@@ -1,4 +1,4 @@
-"""The tokenizer of a checkpoint directory: tokenizer.json, with what tokenizer_config.json says about it."""
+"""The tokenizer of a checkpoint directory: tokenizer.json, with the settings of tokenizer_config.json."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _PLAIN_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")  # transformer
 def read_tokenizer(directory: Path, stop_ids: Iterable[int] = ()) -> Tokenizer:
     """The tokenizer of a directory. `stop_ids` are further ids that end a text, from the model's own configuration.
 
-    BOS is due where the file's post-processor writes one: transformers, too, leaves `add_bos_token` aside then.
-    Raises CheckpointError.
+    A prompt begins with BOS where the file's post-processor writes one: transformers, too, ignores `add_bos_token`
+    then. Raises CheckpointError.
     """
     path = directory / "tokenizer.json"
-    told = _settings(directory)
+    config = _settings(directory)
     full = _read(path)
-    specials = {name: text for name in _NAMED if (text := _text(told, name)) is not None}
-    with library_errors(f"{path} or {told.where}"):
-        _add_configured(full, told, frozenset(specials.values()), path)
-        if isinstance(told.get("extra_special_tokens"), Mapping):
-            extra = told.inner("extra_special_tokens")
+    specials = {name: text for name in _NAMED if (text := _text(config, name)) is not None}
+    with library_errors(f"{path} or {config.where}"):
+        _add_configured(full, config, frozenset(specials.values()), path)
+        if isinstance(config.get("extra_special_tokens"), Mapping):
+            extra = config.inner("extra_special_tokens")
             specials |= {name: text for name in extra if (text := _text(extra, name)) is not None}
         last = full.token_to_id(specials.get("eos_token", ""))
         found = dict.fromkeys([*([] if last is None else [last]), *stop_ids])
@@ -49,18 +49,18 @@ def read_template(directory: Path) -> str | None:
     with contextlib.suppress(FileNotFoundError):
         return read_text(directory / "chat_template.jinja", MOST_TEMPLATE)
     path = directory / "tokenizer_config.json"
-    told = Fields(read_json(path), str(path))
-    listed = told.get("chat_template")
+    config = Fields(read_json(path), str(path))
+    listed = config.get("chat_template")
     if not isinstance(listed, list):
-        return told.text("chat_template", MOST_TEMPLATE)
+        return config.text("chat_template", MOST_TEMPLATE)
     if not all(isinstance(entry, Mapping) for entry in listed):
-        raise told.wrong("chat_template", "a text, or a list of objects with a name and a template")
+        raise config.wrong("chat_template", "a text, or a list of objects with a name and a template")
     entries = [Fields(entry, f"{path}: chat_template") for entry in listed]
     return next((each.text("template", MOST_TEMPLATE) for each in entries if each.text("name") == "default"), None)
 
 
 def _settings(directory: Path) -> Fields:
-    """What both files beside tokenizer.json say; the second of them holds."""
+    """The fields of both files beside tokenizer.json; where both have one, that of the second."""
     files = directory / "special_tokens_map.json", directory / "tokenizer_config.json"
     return Fields({key: value for file in files for key, value in read_json(file).items()}, str(files[-1]))
 
@@ -86,26 +86,26 @@ def _read(path: Path) -> tokenizers.Tokenizer:
 
 
 def _check_model(data: bytes, path: Path) -> None:
-    """Refuse what the library would not survive: it cuts such a prefix's bytes off the right half of each merge, and
-    where that is within a character the process ends."""
+    """Refuse a prefix at which the library would end the process: it cuts as many bytes off the right half of each
+    merge, and panics where the cut is within a character."""
     own = Fields(json_object(data, str(path)), str(path)).inner("model")
     if "merges" in own and own.text("continuing_subword_prefix"):
         raise own.wrong("continuing_subword_prefix", "empty or null beside merges")
 
 
 def _text(fields: Fields, name: str) -> str | None:
-    """A token's text, by itself or with how it is found in others."""
+    """The text of a token, which is a string, or an object with the text as `content`."""
     return fields.inner(name).text("content") if isinstance(fields.get(name), Mapping) else fields.text(name)
 
 
-def _add_configured(full: tokenizers.Tokenizer, told: Fields, named: Collection[str], path: Path) -> None:
-    """Add the tokens that older checkpoints name in tokenizer_config.json alone; where it describes one of
-    tokenizer.json otherwise, it holds, as with transformers. `named` ones, such as eos_token, are special."""
+def _add_configured(full: tokenizers.Tokenizer, config: Fields, named: Collection[str], path: Path) -> None:
+    """Add the tokens that older checkpoints name in tokenizer_config.json alone. Where it describes a token of
+    tokenizer.json differently, it wins, as with transformers. `named` tokens, such as eos_token, are special."""
     present = {token.content: token for token in full.get_added_tokens_decoder().values()}
-    entries = _configured(told)
+    entries = _configured(config)
     others = [token for token in entries.values() if repr(token) != repr(present.get(token.content))]
     for token in others:
-        if token.content in present and told.get("tokenizer_class") not in _PLAIN_CLASSES:
+        if token.content in present and config.get("tokenizer_class") not in _PLAIN_CLASSES:
             _check_strips(present[token.content], token, path)
         token.special = token.special or token.content in named
     full.add_tokens(others)
@@ -115,9 +115,9 @@ def _add_configured(full: tokenizers.Tokenizer, told: Fields, named: Collection[
             raise CheckpointError(f"{path}: {text} has the id {found}, but tokenizer_config.json gives it {number}")
 
 
-def _configured(told: Fields) -> dict[int, AddedToken]:
+def _configured(config: Fields) -> dict[int, AddedToken]:
     """The tokens of added_tokens_decoder by their ids, ascending."""
-    decoder = told.inner("added_tokens_decoder")
+    decoder = config.inner("added_tokens_decoder")
     found = {}
     for number in decoder:
         if not number.isdecimal() or not number.isascii() or len(number) > len(str(MOST_INT32)):
@@ -131,7 +131,7 @@ def _configured(told: Fields) -> dict[int, AddedToken]:
 
 
 def _check_strips(token: AddedToken, other: AddedToken, path: Path) -> None:
-    """Which of two files holds depends on the class, but for the plain ones."""
+    """Refuse a token that both files describe differently, for tokenizer classes by which either of them may win."""
     if differing := [flag for flag in _STRIPS if getattr(token, flag) != getattr(other, flag)]:
         raise CheckpointError(
             f"{path}: {shown(token.content)} has another {' and '.join(differing)} than in tokenizer_config.json: make "

@@ -18,15 +18,16 @@ _MOST_PIECE = 512  # letters: every way to cut each is looked at
 
 
 def spm_tokenizer(metadata: Mapping[str, Any], where: str) -> tuple[tokenizers.Tokenizer, list[str]]:
-    """The tokenizer, and its vocabulary as it spells it. `where` names the file in errors. Raises CheckpointError.
+    """The tokenizer, and its vocabulary as it spells the pieces. `where` names the file in errors. Raises
+    CheckpointError.
 
-    SentencePiece joins the two neighbours whose piece has the highest score, the leftmost of equal ones. As merges
-    these are all the ways to cut a piece in two, the highest score first; transformers derives the same from the file.
+    SentencePiece (Kudo and Richardson 2018) joins the two neighbours whose piece has the highest score, the leftmost of
+    equal ones. The merges are all ways to cut a piece in two, the highest score first; transformers derives the same.
     """
-    told = Fields(metadata, where)
-    tokens, types = told.texts("tokenizer.ggml.tokens"), told.wholes("tokenizer.ggml.token_type")
-    scores = told.reals("tokenizer.ggml.scores")
-    unknown = told.whole("tokenizer.ggml.unknown_token_id", most=len(tokens) - 1) or 0
+    fields = Fields(metadata, where)
+    tokens, types = fields.texts("tokenizer.ggml.tokens"), fields.wholes("tokenizer.ggml.token_type")
+    scores = fields.reals("tokenizer.ggml.scores")
+    unknown = fields.whole("tokenizer.ggml.unknown_token_id", most=len(tokens) - 1) or 0
     if not len(tokens) == len(types) == len(scores):
         raise CheckpointError(f"{where}: tokenizer.ggml.scores or token_type do not fit its tokens; convert it again")
     if len(longest := max(tokens, key=len, default="")) > _MOST_PIECE:
@@ -42,7 +43,7 @@ def spm_tokenizer(metadata: Mapping[str, Any], where: str) -> tuple[tokenizers.T
     )
     spaces = normalizers.Replace(" ", _SPACE)
     steps: list[decoders.Decoder] = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    if told.flag("tokenizer.ggml.add_space_prefix") is not False:
+    if fields.flag("tokenizer.ggml.add_space_prefix") is not False:
         full.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), spaces])
         steps.append(decoders.Strip(" ", 1, 0))
     else:
@@ -59,13 +60,13 @@ def spm_tokenizer(metadata: Mapping[str, Any], where: str) -> tuple[tokenizers.T
 
 
 def _spelled(token: str) -> str:
-    """Converters write runs of spaces as such, and all other pieces as SentencePiece does."""
+    """A piece as SentencePiece spells it: converters write runs of spaces as spaces."""
     return token.replace(" ", _SPACE) if token.isspace() else token
 
 
 def _order(types: Sequence[int], scores: Sequence[float]) -> list[int]:
-    """Ids of the pieces that text may be joined to, in the order in which they are preferred. User-defined ones, whose
-    scores mean nothing, are taken whole before all others."""
+    """The ids of the pieces into which characters may be joined, the preferred ones first. User-defined pieces, whose
+    scores mean nothing, come before all others and are taken whole."""
     pieces = [i for i, kind in enumerate(types) if kind in (_NORMAL, _USER_DEFINED)]
     return sorted(pieces, key=lambda i: (types[i] == _NORMAL, -scores[i] if types[i] == _NORMAL else 0.0))
 

@@ -1,5 +1,7 @@
-"""What makes a directory more than its weights: files that a model needs to answer as it was published, and that are
-not read here. Served without them it would answer as its bare base model does."""
+"""Files that a model needs beside its weights to answer as it was published, and that are not read here.
+
+Without them it would answer as its bare base model does.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ PARTS = {  # a file's name, and what it is
     "adapter_model.safetensors": _ADAPTER,
     "calibration.json": _TEMPERATURES,
     "config_sentence_transformers.json": _ENCODER,
-    "decision_config.json": "how a decision model is asked and read",
+    "decision_config.json": "how a decision model is prompted and read",
     "head.safetensors": "a learned head",
     "hf_quant_config.json": _QUANTIZED,
     "modules.json": _ENCODER,
@@ -40,7 +42,7 @@ _REMEDIES = {
 
 
 def check_bare(directory: Path) -> None:
-    """Raise CheckpointError, which names the files, for a directory that is more than its weights."""
+    """Raise CheckpointError, which names the files, for a directory with such files."""
     found = {name: what for name, what in PARTS.items() if (directory / name).is_file()}
     if not found:
         return

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 class Checkpoint(Protocol):
     """A model's files, opened.
 
-    name: the model's, for people. paths: where it was opened, and where that leads. files: all that is read of it, or
-    may be. model_type: config.json's word for the architecture; family: what is known of it. config: transformers'
-    class of that type, with `tie_word_embeddings` as the files need it. generation: what generation_config.json holds.
-    names: the parameters, as transformers names them; `lm_head.weight` is among them only if it is to be used.
+    name: the model's name, for people. paths: the path that was opened, and the one that it leads to. files: all files
+    that are read, or may be. model_type: config.json's word for the architecture; family: what Ramet knows of it.
+    config: an object of transformers' class for that type, with `tie_word_embeddings` as the files need it. generation:
+    the content of generation_config.json. names: the parameters, as transformers names them; `lm_head.weight` is among
+    them only if the model uses it.
     """
 
     name: str
@@ -42,28 +43,28 @@ class Checkpoint(Protocol):
         """The shape of one of `names`, known without reading it."""
 
     def read(self, name: str, out: torch.Tensor) -> None:
-        """Fill `out`, of that shape and any dtype, in transformers' layout."""
+        """Fill `out`, which has the parameter's shape and any dtype, in transformers' layout."""
 
     def tensor(self, name: str) -> torch.Tensor:
         """One of `names` by itself: F32, F16 and BF16 as stored, quantised ones in float32.
 
-        It may be a view of the mapped file: not to be written.
+        It may be a view of the mapped file, which nobody may write to.
         """
 
     def tokenizer(self) -> Tokenizer:
-        """Built at the first call. Raises CheckpointError."""
+        """The tokenizer, built at the first call. Raises CheckpointError."""
 
     def template(self) -> str | None:
         """The chat template's text, if there is one."""
 
     def frame(self, variables: Mapping[str, Any] = MappingProxyType({})) -> Frame:
-        """What the chat template, if there is one, writes around a user's content, with these variables. Raises
+        """The text that the chat template, if there is one, writes around a user's content with these variables. Raises
         CheckpointError."""
 
 
 def open_checkpoint(source: str | Path) -> Checkpoint:
-    """Open "smollm2", a directory, a .gguf file or a hub id (see `locate`); weights are not read yet. Raises
-    CheckpointError, which lists the families that are known where the model is of none."""
+    """Open "smollm2", a directory, a .gguf file or a hub id (see `locate`), without reading weights yet. Raises
+    CheckpointError, which lists the known families where the model is of another one."""
     found = locate(source)
     opened = SafetensorsCheckpoint if found.path.is_dir() else GgufCheckpoint
     return opened(found.path, found.name)

@@ -1,11 +1,11 @@
 """Digests of files: every byte, hashed in threads, and remembered while a file stays as it is.
 
-SHA-256 (hashlib's: with the processor's own instructions about 1 GB/s a thread here, the interpreter's lock released)
-over the SHA-256 of each part, so that one large file keeps all threads busy. A file from REMEMBERED bytes on is hashed
-once: beside it, or in the user's cache directory where that cannot be written, a small file keeps the digest with the
-device, inode, size, and times of the last change to the bytes (mtime) and to the inode (ctime), and counts while all of
-these are equal. One that changed less than YOUNG_S before it was hashed is not remembered: it may change again within
-one tick of the clock that stamps it. What puts other bytes under all five, as a damaged disk may, is not seen.
+A digest is the SHA-256 of the SHA-256 of each part, so that one large file keeps all threads busy (hashlib releases the
+interpreter's lock; with the processor's own instructions a thread hashes about 1 GB/s). A file from REMEMBERED bytes on
+is hashed once: a small file beside it, or in the user's cache directory where that cannot be written, keeps the digest
+with the file's device, inode, size, mtime and ctime, and counts while all of these are equal. A file that changed less
+than YOUNG_S before it was hashed is not remembered: it may change again within one tick of the clock that stamps it.
+Other bytes under the same five values, as a damaged disk may return them, are not noticed.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _QUIET_S = 1.0  # before a bar is shown
 
 
 class Hashing:
-    """Files on their way to their digests, beside whatever else goes on; a context manager, which ends the threads."""
+    """Hashes files in threads, while other work goes on. A context manager, which ends the threads."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._pool = ThreadPoolExecutor(min(torch.get_num_threads(), _MOST_THREADS), "ramet-hash")
         self._files = [_File.begun(file, self._pool) for file in files]
 
     def results(self) -> list[str]:
-        """The digest of each, hexadecimal. Waits. Raises CheckpointError for a file that changed meanwhile, or that
-        cannot be read."""
+        """Wait for the digest of each file, in hexadecimal digits. Raises CheckpointError for a file that changed
+        meanwhile, or that cannot be read."""
         parts = [part for file in self._files for part in file.parts]
         for part in tqdm(parts, desc="Hashing the files", unit="part", delay=_QUIET_S, disable=None):
             wait([part])
@@ -101,7 +101,7 @@ def _part(path: Path, start: int) -> bytes:
 
 
 def _stamp(path: Path) -> dict[str, int]:
-    """What changes when a file does."""
+    """The numbers that change when a file changes."""
     found = path.stat()
     return {
         "device": found.st_dev, "inode": found.st_ino, "size": found.st_size, "mtime_ns": found.st_mtime_ns,
@@ -110,7 +110,7 @@ def _stamp(path: Path) -> dict[str, int]:
 
 
 def _notes(path: Path) -> Iterator[Path]:
-    """Where a file's digest is kept: the first of them that takes it."""
+    """The places for a file's digest: the first that can be written has it."""
     yield path.with_name(f".{path.name}.ramet-digest")
     with contextlib.suppress(OSError):
         yield cache_directory() / "digests" / hashlib.sha256(os.fsencode(path)).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Fingerprint: which model this is, from every byte of its files; and of weights that have none, of every number."""
+"""Fingerprint: tells models apart by every byte of their files, or by every number of weights without files."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ N_DIGITS = 32
 
 
 class Fingerprint:
-    """Begun, so that files are hashed while they are loaded; a context manager, which ends that."""
+    """Hashes a model's files while they are loaded. A context manager, which ends the threads."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._names = [file.name for file in files] if len(files) > 1 else [""]  # a file by itself may have any name
         self._hashing = Hashing(files)
 
     def result(self) -> str:
-        """32 hexadecimal digits, equal for equal files of equal names alone. Waits. Raises CheckpointError."""
+        """Wait for the fingerprint: 32 hexadecimal digits, equal only for equal files with equal names. Raises
+        CheckpointError."""
         named = sorted(zip(self._names, self._hashing.results(), strict=True))
         return hashlib.sha256(repr(named).encode()).hexdigest()[:N_DIGITS]
 

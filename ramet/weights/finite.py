@@ -1,4 +1,4 @@
-"""Numbers that are none: weights are looked at as they are read, since one of them makes every answer none."""
+"""The check for NaN and infinity in weights, as they are read: one such number makes every answer NaN."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ramet.errors import CheckpointError
 
 
 def check_finite(tensor: torch.Tensor, name: str, where: str) -> None:
-    """Raise CheckpointError, which names the parameter, where some of its numbers are infinite or none."""
+    """Raise CheckpointError, which names the parameter, where some of its numbers are infinite or NaN."""
     least, most = torch.aminmax(tensor)  # in one pass; where one is no number, both are none
     if torch.isfinite(least) and torch.isfinite(most):
         return

@@ -1,4 +1,4 @@
-"""Whether the ids that a tokenizer and a chat template give are rows of the model's embedding."""
+"""The check that a tokenizer and a chat template give ids within the model's embedding."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from ramet.text.tokenizer import Tokenizer
 
 
 def check_fits(tokenizer: Tokenizer, n_rows: int, where: str) -> Tokenizer:
-    """The same. Control tokens may lie behind the last row, as that of images does in Gemma 3's text models: no text
-    has them. Raises CheckpointError where an id that a text may have does, or one that begins or ends it."""
+    """Return the tokenizer. Raises CheckpointError where an id that a text may have, or one that begins or ends it,
+    lies behind the embedding's last row. Control tokens may lie there, as that of images does in Gemma 3's text models:
+    no text has them."""
     _check_ids("the vocabulary", [tokenizer.last], n_rows, where)
     _check_ids("the begin of a text", [] if tokenizer.bos is None else [tokenizer.bos], n_rows, where)
     _check_ids("the end of a text", tokenizer.stop_ids, n_rows, where)
@@ -23,7 +24,7 @@ def check_fits(tokenizer: Tokenizer, n_rows: int, where: str) -> Tokenizer:
 def fitting_frame(
     tokenizer: Tokenizer, template: str | None, variables: Mapping[str, Any], n_rows: int, where: str
 ) -> Frame:
-    """What the template, if there is one, writes around a user's content. Raises CheckpointError."""
+    """The text that the template, if there is one, writes around a user's content. Raises CheckpointError."""
     try:
         with library_errors("chat template"):
             found = frame(tokenizer, template, variables)

@@ -1,4 +1,4 @@
-"""What generation_config.json says of how ids are drawn."""
+"""The sampling parameters of generation_config.json."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _DRAWN: dict[str, Callable[[float], bool]] = {  # keys of draws, and whether a v
 
 
 def draws_of(checkpoint: Checkpoint, *, likeliest: bool) -> dict[str, Any]:
-    """temperature, top_k and top_p, as far as the file says them; `likeliest`: a temperature of 0 where it leaves that
-    open. Warns of what is not held to. Raises CheckpointError."""
+    """temperature, top_k and top_p, as far as the file has them. `likeliest`: whether a temperature that the file
+    leaves open is 0. Warns of settings that have no effect here. Raises CheckpointError."""
     generation = checkpoint.generation
     unheld = [f"{key} {shown(generation[key])}" for key, idle in _UNHELD.items() if generation.get(key) not in idle]
     if unheld:

@@ -31,7 +31,7 @@ _ROPE_FACTORS = "rope_freqs.weight"  # no parameter: what the frequencies are di
 
 
 class GgufCheckpoint:
-    """A `Checkpoint`. A file without `output.weight` is tied, as its converters mean it."""
+    """A `Checkpoint` in a GGUF file. Without `output.weight` the head is the embedding, as converters mean it."""
 
     def __init__(self, path: Path, name: str | None = None) -> None:
         self._file = GgufFile(path)
@@ -74,7 +74,7 @@ class GgufCheckpoint:
             self._file.read(self._sources[name], rows, first=head * len(out) // n_heads)
 
     def tensor(self, name: str) -> torch.Tensor:
-        """A copy in the dtype in which it is stored; quantised ones in float32."""
+        """A copy of a parameter in the dtype in which it is stored; a quantised one in float32."""
         out = torch.empty(self.shape(name), dtype=self._file.dtype(self._sources[name]))
         self.read(name, out)
         return out
@@ -94,7 +94,7 @@ class GgufCheckpoint:
         return check_fits(found, self.config.vocab_size, str(self._file.path))
 
     def _interleaved_heads(self, name: str) -> int | None:
-        """How many heads a parameter's rows make, if they are to be put in another order."""
+        """How many heads a parameter's rows make, if GGUF has them in another order than transformers."""
         if self._architecture.interleaved and ".q_proj." in name:
             return int(self.config.num_attention_heads)
         return int(self.config.num_key_value_heads) if self._architecture.interleaved and ".k_proj." in name else None
@@ -125,7 +125,7 @@ def _architecture(file: GgufFile, fields: Fields) -> GgufArchitecture:
 
 
 def _sources(file: GgufFile, architecture: GgufArchitecture, embedding: str) -> dict[str, str]:
-    """transformers' name of every parameter, and GGUF's."""
+    """GGUF's name of every parameter, by transformers' name."""
     outer = {"token_embd": f"model.{embedding}", "output_norm": "model.norm", "output": "lm_head"}
     sources: dict[str, str] = {}
     for name in file.shapes:

@@ -1,4 +1,4 @@
-"""The configuration that a GGUF file's metadata describes, as `transformers` would have it."""
+"""The configuration that a GGUF file's metadata describes, in `transformers`' class."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ _STORED = {  # types that hold plain numbers, and the view that numpy has of the
 
 
 class GgufFile:
-    """metadata: the file's keys and values. shapes: every tensor's name, in GGUF's words, and its shape in torch's
-    order. Raises CheckpointError for a file that is none, is cut short, or says what cannot be."""
+    """metadata: the file's keys and values. shapes: by every tensor's GGUF name, its shape in torch's order. Raises
+    CheckpointError for a file that is no GGUF file, is cut short, or contradicts itself."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -37,15 +37,15 @@ class GgufFile:
         self.shapes = {name: entry.shape for name, entry in self._entries.items()}
 
     def dtype(self, name: str) -> torch.dtype:
-        """What a tensor is read as: as it is stored, or float32 if it is quantised."""
+        """The dtype in which a tensor is read: the stored one, or float32 if it is quantised."""
         kind = self._entries[name].kind
         return _STORED[kind][1] if kind in _STORED else torch.float32
 
     def read(self, name: str, out: torch.Tensor, first: int = 0) -> None:
-        """Fill `out` with the numbers of a tensor in their order, from row `first` on. `out` is of any dtype and shape.
+        """Fill `out`, of any dtype and shape, with a tensor's numbers in their order, from row `first` on.
 
-        Quantised rows are read a few at a time: temporaries of whole tensors take longer to map into memory than their
-        numbers take to compute, and torch copies larger pieces on all its threads, which on a busy machine wait.
+        Dequantises a few rows at a time: it takes longer to map temporaries of whole tensors into memory than to
+        compute their numbers, and torch copies larger pieces on all its threads, which wait on a busy machine.
         """
         entry = self._entries[name]
         data = self._bytes[entry.offset : entry.offset + entry.n_bytes]
@@ -70,7 +70,7 @@ class GgufFile:
 
 
 def _mapped(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The bytes of a file, private and writable, as torch wants them; nobody writes."""
+    """The bytes of a file, mapped private and writable, as torch demands; nobody writes to them."""
     check_regular(path)
     try:
         return np.asarray(np.memmap(path, np.uint8, mode="c"))

@@ -1,6 +1,6 @@
-"""What stands before the tensors' data in a GGUF file: read from its start on, and nothing believed.
+"""The part of a GGUF file before the tensors' data, read without trust in the file.
 
-Counts and lengths are compared with the bytes that are left before anything is made of them.
+Counts and lengths are compared with the bytes that are left before they are used.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MOST_NAME = 512  # letters of a key's or a tensor's name
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor's place. shape: torch's order; offset, n_bytes: of its data in the file."""
+    """A tensor's entry: its shape in torch's order, and the offset and the size of its data in the file, in bytes."""
 
     kind: gguf.GGMLQuantizationType
     shape: tuple[int, ...]
@@ -52,14 +52,14 @@ class Entry:
 
 
 class Header:
-    """Of the bytes of the file at `path`."""
+    """Reads the header in the bytes of the file at `path`."""
 
     def __init__(self, data: memoryview, path: Path) -> None:
         self._view, self._path, self._at = data, path, 0
         self._field = "the header"  # what is being read, for errors
 
     def read(self) -> tuple[dict[str, Any], dict[str, Entry]]:
-        """Keys and values, and tensors by name. Raises CheckpointError, which names what is wrong."""
+        """The keys and values, and the tensors by name. Raises CheckpointError, which names what is wrong."""
         if bytes(self._view[:4]) != _MAGIC:
             raise CheckpointError(f"{self._path}: not a GGUF file")
         self._at = 4
@@ -86,7 +86,7 @@ class Header:
         return CheckpointError(f"{self._path}: damaged or cut short: {self._field} {what}; download it again")
 
     def _take(self, n_bytes: int) -> memoryview:
-        """The next so many bytes."""
+        """The next n_bytes bytes."""
         left = len(self._view) - self._at
         if n_bytes > left:
             raise self._wrong(f"takes {n_bytes} bytes, of which the file has {left}")
@@ -103,7 +103,7 @@ class Header:
             raise self._wrong(f"is not UTF-8 ({error})") from error
 
     def _name(self, field: str, known: dict[str, Any]) -> str:
-        """A key's or a tensor's, which none of the known has."""
+        """The name of a key or a tensor, which must not be one of `known`."""
         self._field = field
         name = self._string()
         if not 0 < len(name) <= _MOST_NAME:
@@ -135,7 +135,7 @@ class Header:
         return _SCALARS[gguf.GGUFValueType(kind)]
 
     def _tensor(self) -> tuple[int, tuple[int, ...], int]:
-        """Its type, its shape and where its data begin, from the first of all."""
+        """A tensor's type, its shape, and where its data begin, counted from the first tensor's."""
         (n_dimensions,) = self._unpack("I")
         if not 0 < n_dimensions <= _MOST_DIMENSIONS:
             raise self._wrong(f"has {n_dimensions} dimensions, and tensors have from 1 to {_MOST_DIMENSIONS}")
@@ -166,7 +166,7 @@ class Header:
         return Entry(stored, shape, start + at, n_bytes)
 
     def _check_apart(self, entries: dict[str, Entry]) -> None:
-        """Two tensors with data in common are none of a converter's."""
+        """Refuse tensors that share data: no converter writes such files."""
         placed = sorted(entries.items(), key=lambda item: item[1].offset)
         for (before, last), (name, entry) in itertools.pairwise(placed):
             if entry.offset < last.offset + last.n_bytes:

@@ -1,4 +1,4 @@
-"""The header of a *.safetensors file, looked at before the library maps the file: no count or length is believed."""
+"""The header of a *.safetensors file, checked before the library maps the file: no count or length is trusted."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _BITS = {  # of a number of each kind
 
 
 def check_header(path: Path) -> None:
-    """Raise CheckpointError, which names the tensor and the field, for a header that is none, or whose tensors do not
-    lie in the file. Whether they overlap is the library's to say."""
+    """Raise CheckpointError, which names the tensor and the field, for a malformed header, or where tensors do not lie
+    in the file. The library checks whether they overlap."""
     check_regular(path)
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Loading: a checkpoint's tensors merged into ours, each copied once."""
+"""Loading: merges a checkpoint's tensors into ours, and copies each number once."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _LISTED = 8  # names in an error
 def load_onto(
     device: torch.device, checkpoint: Checkpoint, shape: ModelShape, dtype: torch.dtype
 ) -> tuple[dict[str, torch.Tensor], str]:
-    """The weights of a checkpoint of that shape, as its family plans them, on a device, and the checkpoint's
-    fingerprint. Raises CheckpointError."""
+    """Load a checkpoint's weights onto a device, as its family plans them for the shape. Returns them and the
+    checkpoint's fingerprint. Raises CheckpointError."""
     family = checkpoint.family
     plan = family.plan(shape, checkpoint.names)
     unused = (*family.unused, *family.idle(shape, checkpoint.names))
@@ -41,11 +41,11 @@ def load(
     unused: tuple[str, ...] = (),
     progress: bool | None = None,
 ) -> dict[str, torch.Tensor]:
-    """Every weight of `plan` in memory of its own, contiguous, before its transform, in `dtype` where it is not wide.
+    """Load every weight of `plan` into its own contiguous memory, before its transform; in `dtype` unless it is wide.
 
-    unused: how the names begin that may be there and are left alone. progress: show a bar on stderr; None shows one on
-    a terminal. Strict both ways: raises CheckpointError for a name of the plan that is missing, a name of the
-    checkpoint that nothing uses, shapes that do not fit, and numbers that are not finite.
+    unused: the beginnings of names that the checkpoint may have and that are ignored. progress: whether to show a bar
+    on stderr; None shows one on a terminal. Strict both ways: raises CheckpointError for a name of the plan that is
+    missing, a name of the checkpoint that nothing uses, shapes that do not fit, and numbers that are not finite.
     """
     _check_names(checkpoint, plan, unused)
     for weight in plan.values():
@@ -81,7 +81,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _check_shape(checkpoint: Checkpoint, weight: Weight) -> None:
-    """Raise CheckpointError for parts that, laid one behind the other, do not come to the weight's shape."""
+    """Raise CheckpointError for parts that, concatenated, do not have the weight's shape."""
     found = [checkpoint.shape(name) for name in weight.parts]
     merged = (sum(shape[0] for shape in found if shape), *found[0][1:])
     alike = all(shape and shape[1:] == merged[1:] for shape in found)  # a single number has no first dimension

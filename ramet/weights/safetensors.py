@@ -26,7 +26,7 @@ _READ = ("F64", "F32", "F16", "BF16")  # kinds of stored numbers; others need sc
 
 
 class SafetensorsCheckpoint:
-    """A `Checkpoint` of one of the families."""
+    """A `Checkpoint` in a directory."""
 
     def __init__(self, directory: Path, name: str | None = None) -> None:
         self._directory = directory

@@ -1,4 +1,4 @@
-"""The tensors of a directory of *.safetensors: which files hold them, by the index where there is one."""
+"""The tensors of a directory of *.safetensors, and the files that hold them, by the index where there is one."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _MOST_INDEX = 1 << 26  # bytes
 def open_tensors(directory: Path) -> tuple[dict[str, Any], list[Path]]:
     """The open file of every tensor of the model, and the paths of these files.
 
-    The index decides; what it passes over in its own files is left out, with a warning. Without an index the tensors
-    are those of model.safetensors, or of the one file there is. Of the other files there, copies are left out, with a
-    warning; one with tensors that the model's files lack is refused. Raises CheckpointError.
+    The index decides; tensors of its files that it does not list are left out, with a warning. Without an index the
+    tensors are those of model.safetensors, or of the only file. Further files that hold copies are left out, with a
+    warning; a file with tensors that the model's files lack is refused. Raises CheckpointError.
     """
     found = {path.name for path in directory.glob("*.safetensors")}
     index = _index(directory, found)
@@ -45,7 +45,7 @@ def open_tensors(directory: Path) -> tuple[dict[str, Any], list[Path]]:
 
 
 def _index(directory: Path, found: Collection[str]) -> dict[str, str] | None:
-    """Tensor to file; None where no index is to be read. Raises CheckpointError."""
+    """The file of each tensor, by the index; None where there is no index. Raises CheckpointError."""
     raw = read_json(directory / INDEX, most=_MOST_INDEX)
     if not raw:
         return None
@@ -102,7 +102,7 @@ def _placed(directory: Path, index: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _check_others(directory: Path, others: Iterable[str], tensors: Collection[str]) -> None:
-    """Files that are not read must hold nothing that the model's own lack."""
+    """Refuse files that are not read and hold tensors that the model's own files lack."""
     for name in others:
         more = [] if name.startswith(_ORIGINAL) else sorted(set(_opened(directory / name).keys()) - set(tensors))
         if more:

@@ -1,4 +1,4 @@
-"""Tying: whether a model's head is its embedding, decided from the file, since configurations say it wrongly."""
+"""Tying: decides from the file whether a model's head is its embedding, since configurations are wrong about it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def embedding_of(names: Collection[str], family: Family, where: str) -> str:
 def resolve_tying(
     names: frozenset[str], tensor: Callable[[str], torch.Tensor], config: PretrainedConfig, family: Family, where: str
 ) -> frozenset[str]:
-    """Set `config.tie_word_embeddings` to what the file needs; returns the names of the parameters to load.
+    """Set `config.tie_word_embeddings` as the file needs it. Returns the names of the parameters to load.
 
-    No head in the file: tied, with a warning if the configuration says otherwise. A head in the file: used, with a
-    warning if the configuration calls it tied; but dropped from the names if it then equals the embedding.
+    Without a head in the file it is tied, with a warning if the configuration says otherwise. A head in the file is
+    used, with a warning if the configuration calls it tied; then it is left out if it equals the embedding.
     """
     if HEAD not in names:
         if not config.tie_word_embeddings:
