@@ -1,7 +1,7 @@
-"""temporary_directory(): a directory of this process, for files whose usual place cannot be written.
+"""Directories of this process, for files whose usual place cannot be written, and for files that are not whole yet.
 
-The process removes it as it ends. A process that is killed cannot: the next one that makes such a directory removes
-those whose processes are gone. A lock, which ends with its process, shows which ones are.
+The process removes them. A process that is killed cannot: the next one that makes such a directory removes those whose
+processes are gone. A lock, which ends with its process, shows which ones are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _PREFIX = "ramet-for-now-"
@@ -22,19 +22,34 @@ _PREFIX = "ramet-for-now-"
 @functools.cache
 def temporary_directory() -> Path:
     """Make the directory on the first call, for its user alone. Raises OSError."""
-    root = Path(tempfile.gettempdir())
-    for left in _left_behind(root):
-        shutil.rmtree(left, ignore_errors=True)
-    made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))
-    while (lock := _lock(made)) is None:  # another process has just taken it for one that was left behind
-        made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))
+    made, lock = _made(Path(tempfile.gettempdir()), _PREFIX)
     atexit.register(_remove, made, lock, os.getpid())
     return made
 
 
-def _left_behind(root: Path) -> Iterator[Path]:
+@contextmanager
+def scratch_directory(root: Path, prefix: str) -> Iterator[Path]:
+    """A directory below `root`, which is removed at the end with what it holds. Raises OSError."""
+    made, lock = _made(root, prefix)
+    try:
+        yield made
+    finally:
+        _remove(made, lock, os.getpid())
+
+
+def _made(root: Path, prefix: str) -> tuple[Path, int]:
+    """A new directory and what holds it, once those that were left behind are gone."""
+    for left in _left_behind(root, prefix):
+        shutil.rmtree(left, ignore_errors=True)
+    made = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
+    while (lock := _lock(made)) is None:  # another process has just taken it for one that was left behind
+        made = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
+    return made, lock
+
+
+def _left_behind(root: Path, prefix: str) -> Iterator[Path]:
     """Directories of this user whose processes are gone, each locked while the caller removes it."""
-    for path in root.glob(f"{_PREFIX}*"):
+    for path in root.glob(f"{prefix}*"):
         with suppress(OSError):
             if path.lstat().st_uid == os.getuid() and (lock := _lock(path)) is not None:
                 yield path

@@ -141,13 +141,12 @@ def models() -> Iterator[tuple[str, str, State]]:
     from huggingface_hub.constants import HF_HUB_CACHE
 
     from ramet.ops.native.build import cache_directory
-    from ramet.weights.packaged import PACKAGES as PACKAGED
+    from ramet.weights.known import KNOWN
+    from ramet.weights.named import place
 
-    for name, package in PACKAGED.items():
-        try:
-            yield name, f"{package.name} {version(package.name)}", "ok"
-        except PackageNotFoundError:
-            yield name, f"not installed: {package.install} {package.name}=={package.version}", "note"
+    for name, model in KNOWN.items():
+        found = place(name)
+        yield name, str(found or f"not here, {model.n_bytes / 1e6:.0f} MB"), "ok" if found else "note"
     yield "hub cache", _cache(Path(HF_HUB_CACHE)), "ok"
     yield "kernel cache", _cache(cache_directory()), "ok"
 

