@@ -147,6 +147,7 @@ def _engine_rows() -> Iterator[tuple[str, ...]]:
     helps = _option_helps()
     yield "name", "the checkpoint's", "`--name`", "What answers and /v1/models call the model."
     yield "method", "the model's", "`--method`", "How answers are read: `letters` or `options`."
+    yield "calibration", "the checkpoint's", "`--calibration`", "The file of a [calibration](calibration.md)."
     for field in dataclasses.fields(EngineSettings):
         words, _, default = helps[field.name].partition("  [default: ")
         flag = options.flag_of(field.name)

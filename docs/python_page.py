@@ -26,7 +26,10 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Answers",
         "All are pydantic models: `model_dump()` gives dicts, `model_dump_json()` the JSON that the server sends.",
-        ("Decision", "NoulAnswer", "ChoiceAnswer", "ScoreAnswer", "Usage", "Timing", "Joint", "JointCanvas"),
+        (
+            "Decision", "NoulAnswer", "ChoiceAnswer", "ScoreAnswer", "Scaled", "ReachedThreshold", "Usage", "Timing",
+            "Joint", "JointCanvas",
+        ),
     ),
     (
         "Text",
@@ -52,6 +55,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 _INSIDE = {
     "DecisionRequest.ignored",
     "DecisionRequest.refused",
+    "Engine.calibration",
     "Engine.model",
     "Generation.of",
     "Reads.part",

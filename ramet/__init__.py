@@ -17,7 +17,18 @@ from typing import TYPE_CHECKING, Any
 from ramet.version import __version__
 
 if TYPE_CHECKING:
-    from ramet.decision import ChoiceAnswer, Decision, Joint, JointCanvas, NoulAnswer, ScoreAnswer, Timing, Usage
+    from ramet.decision import (
+        ChoiceAnswer,
+        Decision,
+        Joint,
+        JointCanvas,
+        NoulAnswer,
+        ReachedThreshold,
+        Scaled,
+        ScoreAnswer,
+        Timing,
+        Usage,
+    )
     from ramet.engine.engine import Engine
     from ramet.engine.multi_step_read import MultiStepRead
     from ramet.engine.settings import EngineSettings
@@ -43,7 +54,8 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "ramet.decision": (
-        "ChoiceAnswer", "Decision", "Joint", "JointCanvas", "NoulAnswer", "ScoreAnswer", "Timing", "Usage",
+        "ChoiceAnswer", "Decision", "Joint", "JointCanvas", "NoulAnswer", "ReachedThreshold", "Scaled", "ScoreAnswer",
+        "Timing", "Usage",
     ),
     "ramet.engine.multi_step_read": ("MultiStepRead",),
     "ramet.engine.engine": ("Engine",),
@@ -89,10 +101,12 @@ __all__ = [
     "Position",
     "Problem",
     "RametError",
+    "ReachedThreshold",
     "Read",
     "Reads",
     "RequestError",
     "RequestTooLong",
+    "Scaled",
     "Score",
     "ScoreAnswer",
     "Segment",

@@ -13,6 +13,25 @@ from ramet.values import Text
 
 _WHERE_CANVASES: Any = Field(default=None, exclude_if=lambda value: value is None)
 _WHERE_SAMPLED: Any = Field(default=None, exclude_if=lambda value: value is None)
+_WHERE_CALIBRATED: Any = Field(default=None, exclude_if=lambda value: value is None)
+
+
+class ReachedThreshold(BaseModel):
+    """Whether an answer is to be taken, by a threshold that was fitted for its question."""
+
+    reached: bool  # whether the probability is at least `at`: of a noul that of true, else that of the likeliest option
+    at: float
+    wanted: Literal["precision", "recall"]  # what the threshold was fitted for
+    value: float  # the precision or recall that was wanted
+
+
+class Scaled(BaseModel):
+    """What the log-probabilities of a question's options were divided by, where a calibration is loaded."""
+
+    temperature: float
+    by: Literal["request", "question", "type", "model"]  # who said so; `question` and `type` are the calibration's
+    why: str | None = Field(default=None, exclude_if=lambda value: value is None)  # the calibration was not applied
+    threshold: ReachedThreshold | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class NoulAnswer(BaseModel):
@@ -24,6 +43,7 @@ class NoulAnswer(BaseModel):
     noul: float  # the probability of true
     x_label_mass: float  # the probability that the model gives to all labels together, before they are normalised
     x_standard_error: float | None = _WHERE_SAMPLED  # of `noul`, over the samples
+    x_scaled: Scaled | None = _WHERE_CALIBRATED  # by which temperature, and whether a threshold is reached
 
 
 class ChoiceAnswer(BaseModel):
@@ -37,6 +57,7 @@ class ChoiceAnswer(BaseModel):
     probabilities: dict[str, float]  # of the options, by name; they sum to 1
     x_label_mass: float  # as for a noul
     x_standard_error: dict[str, float] | None = _WHERE_SAMPLED  # of the probabilities
+    x_scaled: Scaled | None = _WHERE_CALIBRATED  # as a noul's
 
 
 class ScoreAnswer(BaseModel):
@@ -52,6 +73,7 @@ class ScoreAnswer(BaseModel):
     probabilities: dict[str, float]  # of the levels, by the level's number as text; they sum to 1
     x_label_mass: float  # as for a noul
     x_standard_error: dict[str, float] | None = _WHERE_SAMPLED  # of the probabilities
+    x_scaled: Scaled | None = _WHERE_CALIBRATED  # as a noul's
 
 
 Answer = Annotated[NoulAnswer | ChoiceAnswer | ScoreAnswer, Field(discriminator="type")]
@@ -97,6 +119,7 @@ class Decision(BaseModel):
     answers: dict[str, Answer]
     usage: Usage
     joint: Joint | None = Field(default=None, exclude_if=lambda value: value is None)
+    x_calibration: str | None = _WHERE_CALIBRATED  # the digest of the calibration that is loaded
     x_timing: Timing | None = None
 
     def __getitem__(self, name: str) -> Answer:

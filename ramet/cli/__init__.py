@@ -20,6 +20,8 @@ from ramet.errors import InvalidRequest, RametError, RequestError
 from ramet.version import __version__
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ramet.engine import Engine
 
 COMMANDS = {
@@ -126,17 +128,25 @@ def load_engine(source: str, **options: Any) -> Engine:
     """The engine for a model's name, path or hub id. The one place where a command gets its engine."""
     from ramet.engine import Engine
 
-    return Engine.load(source, **options)
+    engine = Engine.load(source, **options)
+    if engine.calibration is not None:
+        whose = "the checkpoint's own" if options.get("calibration") is None else str(options["calibration"])
+        click.echo(f"calibration: {whose}, {engine.calibration.summary()}", err=True)
+    return engine
 
 
-def identified(source: str, **options: Any) -> tuple[str, dict[str, Any]]:
+def identified(source: str, *, calibration: Path | None = None, **options: Any) -> tuple[str, dict[str, Any]]:
     """What `load_engine` would load, without loading it: the model's fingerprint, and the settings with every "auto"
-    resolved. The one place where a command asks this. Raises CheckpointError, InvalidRequest."""
+    resolved, with the digest of the `calibration`. The one place where a command asks this. Raises CheckpointError,
+    InvalidRequest."""
     from dataclasses import asdict
 
+    from ramet.engine.calibration import ChosenCalibration
     from ramet.engine.settings import EngineSettings
     from ramet.weights import Fingerprint, open_checkpoint
 
-    resolved = EngineSettings(**options).resolved()
-    with Fingerprint(open_checkpoint(source).files) as fingerprint:
-        return fingerprint.result(), asdict(resolved)
+    resolved, checkpoint = EngineSettings(**options).resolved(), open_checkpoint(source)
+    chosen = ChosenCalibration.of(source, checkpoint, calibration).calibration
+    settings = asdict(resolved) if chosen is None else asdict(resolved) | {"calibration": chosen.digest}
+    with Fingerprint(checkpoint.files) as fingerprint:
+        return fingerprint.result(), settings

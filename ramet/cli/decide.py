@@ -27,6 +27,7 @@ SOURCES = "REQUEST.json (or - for stdin), or --state/--state-file with --noul, -
 @click.option("--state-file", type=click.File("rb"), help="A file with that text.")
 @question_options
 @options.model_option
+@options.calibration_option
 @options.engine_options
 @options.readout_options
 @url_options.url_options
@@ -88,7 +89,7 @@ def _request_data(request_file: Any, given: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _ask_engine(request: DecisionRequest, given: Mapping[str, Any]) -> tuple[Answer, float]:
-    with cli.load_engine(given["model"], **options.given(given)) as engine:
+    with cli.load_engine(given["model"], **options.loaded(given)) as engine:
         started = time.perf_counter()
         answer: Answer = engine.decide(request).model_dump(mode="json")
         return answer, (time.perf_counter() - started) * 1e3

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from ramet.cli.engine_options import ENGINE_OPTIONS
+from ramet.cli.files import OldFile
 
 DEFAULT_MODEL = "smollm2"
 
@@ -68,6 +69,15 @@ def model_option(command: F) -> F:
     )(command)
 
 
+def calibration_option(command: F) -> F:
+    return click.option(
+        "--calibration",
+        type=OldFile(),
+        metavar="FILE",
+        help="What `ramet calibrate` wrote for this model.  [default: calibration.json in the model's directory]",
+    )(command)
+
+
 def engine_options(command: F) -> F:
     """Add the options that `Engine.load` takes under the same names."""
     return some_engine_options(ENGINE_OPTIONS)(command)
@@ -87,6 +97,11 @@ def readout_options(command: F) -> F:
 def given(options: Mapping[str, Any], names: Iterable[str] = ENGINE_OPTIONS) -> dict[str, Any]:
     """The values of those of the named options that the caller gave."""
     return {name: options[name] for name in names if options.get(name) is not None}
+
+
+def loaded(options: Mapping[str, Any], *more: str) -> dict[str, Any]:
+    """What `load_engine` takes of the options that the caller gave: the engine's, the calibration, and `more`."""
+    return given(options, (*ENGINE_OPTIONS, "calibration", *more))
 
 
 def is_given(ctx: click.Context, name: str) -> bool:

@@ -61,6 +61,7 @@ UNMARKED = frozenset((
 @questions_file_option
 @question_options
 @options.model_option
+@options.calibration_option
 @options.engine_options
 @options.readout_options
 @url_options.url_options
@@ -128,7 +129,7 @@ def _run_here(
     from ramet.cli.asker import EngineAsker
     from ramet.cli.run_head import engine_head
 
-    loaded = options.given(given)
+    loaded = options.loaded(given)
     fingerprint, settings = cli.identified(given["model"], **loaded)
     mark = f"{fingerprint}-{_settings_mark(settings, {**fields, **_kept_mark(source)})}"
     with _opened(source, output, mark, overwrite=overwrite) as (out, left):

@@ -12,7 +12,6 @@ import click
 
 from ramet import cli
 from ramet.cli import options, peer_names
-from ramet.cli.engine_options import ENGINE_OPTIONS
 
 if TYPE_CHECKING:
     from ramet.engine import Engine
@@ -32,6 +31,7 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 @click.command("serve", cls=peer_names.PeerCommand)
 @click.argument("source", metavar="[MODEL]", required=False)
 @options.model_option
+@options.calibration_option
 @options.engine_options
 @peer_names.peer_options
 @click.option("--method", type=click.Choice(["letters", "options"]), help="How answers are read.  [default: model's]")
@@ -104,11 +104,10 @@ def command(ctx: click.Context, /, source: str | None, **given: Any) -> None:
     given = peer_names.ours(given, model)
     source = options.DEFAULT_MODEL if given["model"] is None else given["model"]
     settings = _settings(given)
-    names = (*ENGINE_OPTIONS, "method", "name")
     with server.Signals() as signals, server.Listener.open(settings) as listener, ExitStack() as stack:
         click.echo(f"loading {source} ... ({listener.url} answers 503 until it is loaded)", err=True)
         with server.Loading(listener, given["name"] or source, settings):
-            engine = stack.enter_context(cli.load_engine(source, **BY_LOAD | options.given(given, names)))
+            engine = stack.enter_context(cli.load_engine(source, **BY_LOAD | options.loaded(given, "method", "name")))
             _check_aliases(engine, settings)
             engine.measure()
         for line in _announcement(engine, settings, listener.url):

@@ -22,7 +22,7 @@ def url_options(command: F) -> F:
 def check(ctx: click.Context, url: str | None, given: Mapping[str, Any]) -> None:
     """Raises click.UsageError for an option without effect, and for a key that no header can hold."""
     if url is not None:
-        idle = [name for name in ENGINE_OPTIONS if given[name] is not None]
+        idle = [name for name in (*ENGINE_OPTIONS, "calibration") if given[name] is not None]
         if idle:
             raise click.UsageError(f"{options.flag_of(idle[0])} is the server's to say: it has no effect with --url")
         _check_key(given["api_key"])

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ramet.decide import confidence
 from ramet.decide.branch import CellGrid
+from ramet.decide.scaling import LogProbabilities, Scaling
 from ramet.decision import Answer, ChoiceAnswer, NoulAnswer, ScoreAnswer
 from ramet.question import Choice, Noul, Question
 from ramet.request import Confidence
-
-LogProbabilities = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,15 +30,15 @@ class PlannedQuestion:
     first: int
     prior: int
     weight: float
-    temperature: float
+    scaling: Scaling
 
     def answer(self, cells: LogProbabilities, formula: Confidence) -> Answer:
         """The answer, from the log-probabilities [n] of all cells of the plan."""
         scores = own = self._block(cells, self.first)
         if self.weight:
             scores = own - self.weight * self._block(cells, self.prior)
-        each = softmax(scores / self.temperature)
-        probabilities = each.mean(axis=0)
+        each = softmax(scores / self.scaling.each)
+        probabilities = self.scaling.of_mean(each.mean(axis=0))
         counted = np.where(self.grid.distinct.reshape(own.shape), np.exp(own), 0.0)
         mass = min(1.0, float(counted.sum(axis=1).mean()))
         return self._worded(probabilities, mass, formula, self._error(each))
@@ -50,7 +48,7 @@ class PlannedQuestion:
         None for one sample."""
         if self.n_samples == 1:
             return None
-        samples = each.reshape(-1, self.n_samples, self.grid.n_options).mean(axis=0)
+        samples = self.scaling.of_mean(each.reshape(-1, self.n_samples, self.grid.n_options).mean(axis=0))
         error: list[float] = (samples.std(axis=0, ddof=1) / self.n_samples**0.5).tolist()
         return error
 
@@ -58,9 +56,11 @@ class PlannedQuestion:
         return cells[begin : begin + self.grid.n_cells].reshape(self.grid.n_orders, self.grid.n_options)
 
     def _worded(self, p: LogProbabilities, mass: float, formula: Confidence, error: list[float] | None) -> Answer:
-        question = self.question
+        question, scaled = self.question, self.scaling.told(self.question, p)
         if isinstance(question, Noul):
-            return NoulAnswer(noul=float(p[0]), x_label_mass=mass, x_standard_error=error[0] if error else None)
+            return NoulAnswer(
+                noul=float(p[0]), x_label_mass=mass, x_standard_error=error[0] if error else None, x_scaled=scaled
+            )
         if isinstance(question, Choice):
             names = list(question.criteria)
             return ChoiceAnswer(
@@ -69,6 +69,7 @@ class PlannedQuestion:
                 probabilities=dict(zip(names, p.tolist(), strict=True)),
                 x_label_mass=mass,
                 x_standard_error=dict(zip(names, error, strict=True)) if error else None,
+                x_scaled=scaled,
             )
         return ScoreAnswer(
             score=confidence.expectation(p),
@@ -77,6 +78,7 @@ class PlannedQuestion:
             probabilities={str(i): value for i, value in enumerate(p.tolist())},
             x_label_mass=mass,
             x_standard_error={str(i): value for i, value in enumerate(error)} if error else None,
+            x_scaled=scaled,
         )
 
 

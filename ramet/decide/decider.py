@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from hashlib import blake2b
 
 import numpy as np
@@ -14,15 +15,18 @@ from ramet.decide.answers import PlannedQuestion
 from ramet.decide.bounded_cache import BoundedCache
 from ramet.decide.branch import QuestionBranch, Slot, grow, grow_canvases
 from ramet.decide.budget import Budget
+from ramet.decide.calibration import Calibration
 from ramet.decide.canvas import NOISE, Canvas
 from ramet.decide.encode_cache import EncodeCache
 from ramet.decide.joint import Lines, Sheet
 from ramet.decide.letters import VerifiedLabels
 from ramet.decide.masks import masked
 from ramet.decide.plan import Plan, Subtree, assemble
+from ramet.decide.probe import PROBE
 from ramet.decide.question_text import QuestionText
 from ramet.decide.reply import ReplyStart
-from ramet.decide.settings import DecideSettings, Temperatures
+from ramet.decide.scaling import Scaling, scalings
+from ramet.decide.settings import DecideSettings
 from ramet.decide.steps import Reading
 from ramet.denoise.block_config import BlockConfig
 from ramet.errors import CheckpointError, InvalidRequest
@@ -73,6 +77,19 @@ class Decider:
             )
         self._lines, self._why_no_lines = _lines(tokenizer, self._labels, canvas)
 
+    @cached_property
+    def asked(self) -> str:
+        """A digest of the words in which this release asks by the model's own method, and of the priors' weights. The
+        chat template is not in it: it may write the date, and the model's fingerprint has it."""
+        method = self.settings.method
+        forms = [self._form(question, method, PROBE, None, name) for name, question in PROBE.questions.items()]
+        weights = [self._prior_weight(question, method) for question in PROBE.questions.values()]
+        return blake2b(repr((method, forms, weights, self._cue)).encode(), digest_size=16).hexdigest()
+
+    def calibrate(self, calibration: Calibration) -> None:
+        """Apply a calibration of this model and of this way to ask from now on."""
+        self.settings = replace(self.settings, calibration=calibration)
+
     def plan(self, request: DecisionRequest, budget: Budget | None = None) -> Plan:
         """The tree that answers a request. Raises InvalidRequest naming the field, before any work is done, and,
         as soon as that is clear, RequestTooLong for more tokens than `budget` has (None: any number)."""
@@ -92,16 +109,16 @@ class Decider:
             subtrees.append(self._subtree("", primed, owner, budget))
         tree, cells, blanks = assemble(subtrees, self._canvas, request.noise_seed)
         trunk = len(subtrees[0].trunk)
-        own = self.settings.temperature if method == self.settings.method else Temperatures()
         branches = subtrees[0].branches
-        questions = _planned(request, weights, branches, own.but(request.x_temperature))
+        questions = _planned(request, weights, branches, scalings(request, self.settings, method))
         layout = None if lines is None else joint.layout(request.questions, branches)
         read = None
         if self._canvas is not None and request.x_steps > 1:
             read = Reading(tree, blanks, self._canvas.denoising, request.x_steps)
-        return Plan(
-            tree, trunk, max(0, trunk - self._mutable(state)), cells, questions, request.x_confidence, layout, read
-        )
+        mark = max(0, trunk - self._mutable(state))
+        loaded = self.settings.calibration
+        digest = None if loaded is None else loaded.digest
+        return Plan(tree, trunk, mark, cells, questions, request.x_confidence, layout, read, digest)
 
     def _check_noise(self, request: DecisionRequest) -> None:
         """Raise InvalidRequest for fields that only a model with canvases takes."""
@@ -249,15 +266,16 @@ def _lines(tokenizer: Tokenizer, labels: VerifiedLabels, canvas: Canvas | None) 
 
 
 def _planned(
-    request: DecisionRequest, weights: Sequence[float], branches: Sequence[QuestionBranch], temperatures: Temperatures
+    request: DecisionRequest, weights: Sequence[float], branches: Sequence[QuestionBranch], scalings: Iterable[Scaling]
 ) -> tuple[PlannedQuestion, ...]:
     """The questions with their cells: those under the state in the request's order, then those of the priors."""
     found, first = [], 0
     prior = sum(branch.n_cells for branch in branches)
     grids = [grid for branch in branches for grid in branch.grids]
-    for (name, question), weight, grid in zip(request.questions.items(), weights, grids, strict=True):
-        temperature: float = getattr(temperatures, question.type)
-        found.append(PlannedQuestion(name, question, grid, request.x_samples, first, prior, weight, temperature))
+    for (name, question), weight, grid, scaling in zip(
+        request.questions.items(), weights, grids, scalings, strict=True
+    ):
+        found.append(PlannedQuestion(name, question, grid, request.x_samples, first, prior, weight, scaling))
         first += grid.n_cells
         prior += grid.n_cells if weight else 0
     return tuple(found)

@@ -23,7 +23,8 @@ class Plan:
     """`tree` is what the engine runs; its first root, `trunk` rows, is the frame's head and the state: what a cache
     keeps. From row `mark` of it on it is likely to change when the state grows. `cells` [C] says which cell each column
     of the reads adds to; columns of one read with the same cell are spellings of one token. `joint`: which questions
-    share canvases, where they do. `read`: what takes the canvases through several steps, where one is not all."""
+    share canvases, where they do. `read`: what takes the canvases through several steps, where one is not all.
+    `calibration`: the digest of the one that is loaded."""
 
     tree: Tree
     trunk: int
@@ -33,6 +34,7 @@ class Plan:
     confidence: Confidence
     joint: Joint | None = None
     read: Reading | None = None
+    calibration: str | None = None
 
     @property
     def n_questions(self) -> int:

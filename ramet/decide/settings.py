@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
+from ramet.decide.calibration import Calibration
 from ramet.errors import InvalidRequest
 from ramet.request import Method
 from ramet.values import Temperature
@@ -55,7 +56,7 @@ class PriorWeights:
 class DecideSettings:
     """`method`: "letters" lists the options under labels and reads the label; "options" scores each option's own text.
     `temperature` belongs to the method: where a request names another method, that runs at 1, unless the request sets a
-    temperature too.
+    temperature too. `calibration`, of this model and method, comes before it.
 
     For "options" alone: `prior` (a noul whose outcomes are both described takes a choice's), and
     `scored`, which text of a choice's option is scored where it has a description. `cached_entries`
@@ -69,6 +70,7 @@ class DecideSettings:
     scored: Scored = "description"
     cached_entries: int = 1 << 22
     cached_bytes: int = 64 << 20
+    calibration: Calibration | None = None
 
 
 def settings_for(template: str | None, *, method: Method | None = None, chat: bool = True) -> DecideSettings:

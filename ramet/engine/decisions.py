@@ -80,8 +80,14 @@ class Decisions:
             total_ms=(now - started) * 1e3,
         )
         with as_fault("an answer"):
-            answers = plan.answers(reads)
-            return Decision(model=self._name, answers=answers, usage=usage, joint=plan.joint, x_timing=timing)
+            return Decision(
+                model=self._name,
+                answers=plan.answers(reads),
+                usage=usage,
+                joint=plan.joint,
+                x_calibration=plan.calibration,
+                x_timing=timing,
+            )
 
 
 def request_of(

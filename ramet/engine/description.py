@@ -27,6 +27,8 @@ def describe(engine: Engine) -> dict[str, str]:
         "batch_invariant": str(settings.batch_invariant),
         "cache": engine.cache.describe(),
     }
+    if engine.calibration is not None:
+        found["calibration"] = engine.calibration.summary()
     if engine.blocks is not None:
         found |= engine.blocks.describe()
     if engine.sizing is not None:

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self
 
+from ramet.decide.calibration import Calibration
 from ramet.decide.decider import Decider
 from ramet.decision import Decision
 from ramet.denoise.block_config import BlockConfig
@@ -83,17 +84,25 @@ class Engine:
 
     @classmethod
     def load(
-        cls, source: str | Path, *, name: str | None = None, method: Method | None = None, **settings: Any
+        cls,
+        source: str | Path,
+        *,
+        name: str | None = None,
+        method: Method | None = None,
+        calibration: str | Path | None = None,
+        **settings: Any,
     ) -> Engine:
         """Load a model: "smollm2", a checkpoint's directory, a GGUF file, or a hub id ("owner/name").
 
         `name` is what answers and /v1/models call it. `method` overrides the model's readout, "letters" or
-        "options". The others are EngineSettings' fields, device="auto", dtype="auto" and so on.
+        "options". `calibration` is the file of one that was fitted for this model, in place of the `calibration.json`
+        in the checkpoint's directory. The others are EngineSettings' fields, device="auto",
+        dtype="auto" and so on.
 
         Raises CheckpointError where the model's files are missing, damaged, unknown or do not fit the settings, and
-        InvalidRequest for a setting that does not exist or is out of range.
+        InvalidRequest for a setting that does not exist or is out of range, and for a calibration of another model.
         """
-        return cls(*load_engine(source, name, method, settings))
+        return cls(*load_engine(source, name, method, calibration, settings))
 
     def decide(
         self,
@@ -184,6 +193,11 @@ class Engine:
     def decider(self) -> Decider:
         """What makes trees of questions, and answers of what was read."""
         return self._decisions.decider
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What labelled rows say of the probabilities, where there is such a file; answers hold to it."""
+        return self.decider.settings.calibration
 
     @property
     def fault(self) -> EngineFault | None:

@@ -17,6 +17,7 @@ from ramet.denoise.block_config import BlockConfig
 from ramet.denoise.canvas_config import CanvasConfig
 from ramet.denoise.elastic import AUTO, BLOCK, ChunkTiers
 from ramet.engine.allocator import keep_freed
+from ramet.engine.calibration import ChosenCalibration
 from ramet.engine.graphs import Graphs
 from ramet.engine.host import host_for
 from ramet.engine.reply_writer import SamplingDefaults
@@ -26,6 +27,7 @@ from ramet.errors import CheckpointError, InvalidRequest
 from ramet.layers.decoder import Decoder
 from ramet.layers.shape import ModelShape
 from ramet.ops import OpChoice, choose
+from ramet.quoting import shown
 from ramet.request import Method
 from ramet.text.conversation import Conversation
 from ramet.weights import Checkpoint, load_onto, open_checkpoint
@@ -51,19 +53,28 @@ class Loaded(NamedTuple):
     sampling: SamplingDefaults
 
 
-def load_engine(source: str | Path, name: str | None, method: Method | None, given: dict[str, Any]) -> Loaded:
+def load_engine(
+    source: str | Path,
+    name: str | None,
+    method: Method | None,
+    calibration: str | Path | None,
+    given: dict[str, Any],
+) -> Loaded:
     """Load a model; given: fields of EngineSettings. Raises as `Engine.load`, what is wrong with names and settings
     before any file is read."""
     if not isinstance(source, str | Path):
         raise InvalidRequest(f"is a name or a path, not {source!r}", field="source")
     if name is not None and not name.strip():
         raise InvalidRequest("is empty: give the model a name, or leave it away", field="name")
+    if not isinstance(calibration, str | Path | None):
+        raise InvalidRequest(f"is a file, not {shown(calibration)}", field="calibration")
     for unknown in given.keys() - {each.name for each in fields(EngineSettings)}:
         raise InvalidRequest("is no setting of an engine; docs/settings.md lists them", field=unknown)
     settings = EngineSettings(**given).resolved()
     assert settings.threads
     torch.set_num_threads(settings.threads)
     checkpoint = open_checkpoint(source)
+    chosen = ChosenCalibration.of(source, checkpoint, calibration)
     variables, tokenizer = checkpoint.family.template_variables, checkpoint.tokenizer()
     frame = checkpoint.frame(variables)
     check_kind(checkpoint, settings)
@@ -89,7 +100,9 @@ def load_engine(source: str | Path, name: str | None, method: Method | None, giv
         )
     sampling = sampling_of(checkpoint, blocks)
     decider = Decider(tokenizer, frame, asking, canvas, blocks)
+    chosen.check(decider)  # before the weights are read, which takes a while
     model = load_model(checkpoint, settings)
+    chosen.apply(decider, model.fingerprint)
     most = settings.max_model_len or shape.max_positions
     return Loaded(
         name=name or checkpoint.name,

@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, time
-from typing import Literal
+from typing import Literal, Self
 
 from fastapi import APIRouter
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from ramet.decide.calibration import Calibration, Kind, TypeTemperature
 from ramet.errors import UnknownModel
 from ramet.quoting import shown
+from ramet.request import Method
 from ramet.server.rendering import ErrorBody
 from ramet.server.served import Served
 from ramet.server.settings import ServerSettings
+
+
+class CalibrationCard(BaseModel):
+    """The calibration that answers hold to, where one is loaded."""
+
+    digest: str  # answers name it so
+    method: Method
+    reading: dict[str, int | bool]  # fields of a request, as it must have them for the calibration to count
+    temperatures: dict[Kind, TypeTemperature]
+    questions: int  # that have a temperature or a threshold of their own
+    rows: int  # that it was fitted on
+
+    @classmethod
+    def of(cls, calibration: Calibration) -> Self:
+        return cls(
+            digest=calibration.digest,
+            method=calibration.model.method,
+            reading=calibration.reading.model_dump(),
+            temperatures=calibration.temperatures,
+            questions=len(calibration.questions),
+            rows=calibration.fitted_on.rows,
+        )
 
 
 class ModelCard(BaseModel):
@@ -26,6 +50,7 @@ class ModelCard(BaseModel):
     created: int  # seconds since 1970
     owned_by: str = "ramet"
     x_fingerprint: str  # of the weights, configuration and tokenizer, byte by byte
+    x_calibration: CalibrationCard | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class ModelList(BaseModel):
@@ -55,7 +80,7 @@ class Models:
     def card(self, name: str) -> ModelCard:
         """The card of a name. Raises UnknownModel."""
         model = self.resolve(name)
-        released = self._settings.release_date
+        released, calibration = self._settings.release_date, self._engine.calibration
         return ModelCard(
             name=name,
             description=self._description() if name == model else f"Alias of {model}",
@@ -63,6 +88,7 @@ class Models:
             id=name,
             created=int(datetime.combine(released, time(), UTC).timestamp()),
             x_fingerprint=self._engine.describe()["fingerprint"],
+            x_calibration=None if calibration is None else CalibrationCard.of(calibration),
         )
 
     def router(self) -> APIRouter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import Protocol
 
+from ramet.decide.calibration import Calibration
 from ramet.decision import Decision
 from ramet.errors import EngineFault
 from ramet.generation import GenerationRequest, Kind, Piece
@@ -42,6 +43,10 @@ class Served(Protocol):
     @property
     def fault(self) -> EngineFault | None:
         """What broke the engine; None while it works."""
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What its answers hold to, where there is such a file."""
 
     async def decide_async(self, request: DecisionRequest) -> Decision:
         """Answer a request. Cancelling the awaiting task cancels the work. Raises errors of the tree in

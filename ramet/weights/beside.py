@@ -9,6 +9,8 @@ from pathlib import Path
 
 from ramet.errors import CheckpointError
 
+CALIBRATION = "calibration.json"  # read by the engine, and no part of a model's fingerprint: it names one itself
+
 _ADAPTER = "an adapter (LoRA)"
 _ENCODER = "sentence-transformers' list of modules"
 _QUANTIZED = "how the weights are quantised"
@@ -17,7 +19,6 @@ PARTS = {  # a file's name, and what it is
     "adapter_config.json": _ADAPTER,
     "adapter_model.bin": _ADAPTER,
     "adapter_model.safetensors": _ADAPTER,
-    "calibration.json": _TEMPERATURES,
     "config_sentence_transformers.json": _ENCODER,
     "decision_config.json": "how a decision model is prompted and read",
     "head.safetensors": "a learned head",

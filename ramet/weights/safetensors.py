@@ -18,6 +18,7 @@ from ramet.sizes import Held
 from ramet.text.chat import Frame
 from ramet.text.tokenizer import Tokenizer
 from ramet.text.tokenizer_json import read_template, read_tokenizer
+from ramet.weights.beside import CALIBRATION
 from ramet.weights.fitting import check_fits, fitting_frame
 from ramet.weights.shards import COMPUTED, open_tensors
 from ramet.weights.tying import embedding_of, resolve_tying
@@ -37,7 +38,8 @@ class SafetensorsCheckpoint:
         self.family = FAMILIES[self.model_type]
         self.generation: Mapping[str, Any] = _generation(directory / "generation_config.json")
         tensors, shards = open_tensors(directory)
-        self.files = (*shards, *sorted([*directory.glob("*.json"), *directory.glob("*.jinja")]))
+        told = [file for file in directory.glob("*.json") if file.name != CALIBRATION]
+        self.files = (*shards, *sorted([*told, *directory.glob("*.jinja")]))
         self._files = _renamed_all(tensors, self.family.old_names, directory)
         embedding_of(self._files, self.family, str(directory))  # there is one
         held = Held.of(tuple(file.get_slice(stored).get_shape()) for file, stored in self._files.values())

@@ -16,8 +16,20 @@ from fixtures.doc_page import Section, section, sections
 from pydantic import BaseModel, SecretStr
 
 from ramet.decide import confidence
+from ramet.decide.calibration import TypeTemperature
 from ramet.decide.joint import MAX_JOINT
-from ramet.decision import ChoiceAnswer, Decision, Joint, JointCanvas, NoulAnswer, ScoreAnswer, Timing, Usage
+from ramet.decision import (
+    ChoiceAnswer,
+    Decision,
+    Joint,
+    JointCanvas,
+    NoulAnswer,
+    ReachedThreshold,
+    Scaled,
+    ScoreAnswer,
+    Timing,
+    Usage,
+)
 from ramet.errors import InvalidRequest, NotSupported, Overloaded, RametError
 from ramet.problems import MAX_FIELDS, MAX_PROBLEMS
 from ramet.question import MAX_LEVELS, MAX_OPTIONS, MAX_QUESTIONS, Outcomes
@@ -31,7 +43,7 @@ from ramet.server.engine_metrics import HELP
 from ramet.server.errors import STATUSES, Unauthenticated, UnsupportedBody, WrongMethod, headers_of
 from ramet.server.exchange import REQUEST_IDS
 from ramet.server.health import HealthReport
-from ramet.server.models import ModelCard, ModelList
+from ramet.server.models import CalibrationCard, ModelCard, ModelList
 from ramet.server.openai.errors import OpenAIErrorDetail
 from ramet.server.rendering import ErrorBody, ErrorDetail, InvalidField
 from ramet.server.systemone import IGNORED_FIELDS, MAX_IGNORED_NAMES
@@ -45,9 +57,9 @@ BODY = {"state": "x", "questions": {"q": {"type": "noul", "instructions": "Is it
 FIELDS: dict[str, tuple[type[BaseModel], ...]] = {  # heading -> whose fields are told below it
     "Fields": (DecisionRequest,),
     "Questions": (Outcomes,),
-    "Answers": (NoulAnswer, ChoiceAnswer, ScoreAnswer, Decision, Usage, Timing),
+    "Answers": (NoulAnswer, ChoiceAnswer, ScoreAnswer, Scaled, ReachedThreshold, Decision, Usage, Timing),
     "Joint reads": (Joint, JointCanvas),
-    "`GET /v1/models`": (ModelCard, ModelList),
+    "`GET /v1/models`": (ModelCard, CalibrationCard, TypeTemperature, ModelList),
     "`GET /health`": (HealthReport,),
     "Errors": (ErrorBody, ErrorDetail, OpenAIErrorDetail),
     "422 `invalid_request`": (InvalidField,),

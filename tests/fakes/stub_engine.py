@@ -17,6 +17,7 @@ from typing import Any
 
 from fakes.stub_writer import StubWriter
 
+from ramet.decide.calibration import Calibration
 from ramet.decision import Answer, ChoiceAnswer, Decision, NoulAnswer, ScoreAnswer, Timing, Usage
 from ramet.errors import EngineFault, NotSupported, Overloaded, RequestTooLong
 from ramet.question import Choice, Noul, Outcomes, Question
@@ -37,6 +38,7 @@ class StubEngine:
     max_running: int = 1000  # beyond it Overloaded
     retry_after_s: float = 1.5
     max_request_tokens: int = 100_000
+    calibration: Calibration | None = None
     text: StubWriter | None = None  # what writes text; None: decisions alone
     received: list[DecisionRequest] = field(default_factory=list)
     n_running: int = 0

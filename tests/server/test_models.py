@@ -8,6 +8,7 @@ import httpx2
 import pytest
 from conftest import Serve
 from fakes.stub_engine import StubEngine
+from fixtures.calibrations import calibration
 
 from ramet.errors import UnknownModel
 from ramet.server.models import Models
@@ -34,6 +35,20 @@ def test_the_list_has_both_shapes(serve: Serve) -> None:
         "x_fingerprint": "0" * 32,
     }
     assert listed["models"][1]["description"] == f"Alias of {NAME}"
+
+
+def test_a_calibration_is_shown(serve: Serve) -> None:
+    made = calibration()
+    listed = httpx2.get(serve(StubEngine(NAME, calibration=made), SETTINGS).url + "/v1/models").json()
+    assert [card["x_calibration"]["digest"] for card in listed["data"]] == [made.digest] * 3
+    assert listed["data"][0]["x_calibration"] == {
+        "digest": made.digest,
+        "method": "letters",
+        "reading": {"x_debias": 1, "x_samples": 1, "x_steps": 1, "joint": False},
+        "temperatures": {kind: each.model_dump() for kind, each in made.temperatures.items()},
+        "questions": 0,
+        "rows": 100,
+    }
 
 
 @pytest.mark.parametrize("path", ["acme/tiny:v1", "acme%2Ftiny%3Av1"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from ramet.bench.core.samples import JsonObject
 from ramet.bench.quality.items import Item, ItemSet
 
 Fact = tuple[str, str]  # a question that is to be answered with yes, and one with no
@@ -28,7 +29,7 @@ def facts(n: int, seed: int = 0) -> ItemSet:
         text, found = _STORIES[number % len(_STORIES)](draw)
         fact = draw.choice(found)
         is_true = number // len(_STORIES) % 2 == 0
-        question = {"type": "noul", "instructions": fact[0] if is_true else fact[1]}
+        question: JsonObject = {"type": "noul", "instructions": fact[0] if is_true else fact[1]}
         items.append(Item(text, question, "true" if is_true else "false"))
     draw.shuffle(items)
     return ItemSet("facts", "made by a script of Ramet's, Apache-2.0", items)
