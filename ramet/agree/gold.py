@@ -24,7 +24,7 @@ class GoldLabels:
 
 @dataclass(slots=True)
 class Gold:
-    """Labels by what their rows are known by. `n_used` counts those that a decision has."""
+    """The labels of all rows, by the rows' keys. `n_used` counts those that belong to a decision."""
 
     path: Path
     rows: dict[str, GoldLabels] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Gold:
 
 
 def read_gold(path: Path, advance: Advance, *, by_line: bool = False) -> Gold:
-    """All labels of a file; lines without `gold` have none. Raises InvalidRequest naming the line."""
+    """Read the labels of a file; lines without `gold` have none. Raises InvalidRequest, which names the line."""
     gold = Gold(path)
     for position, (number, data) in enumerate(numbered_rows(path, advance, REMEDY)):
         labels = data.get("gold")

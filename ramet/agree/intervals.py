@@ -19,7 +19,7 @@ Interval = tuple[float, float]
 
 
 def wilson(count: int, of: int) -> Interval:
-    """Wilson's score interval of the share count / of; also at 0 and at 1 it has a width."""
+    """Wilson's score interval (1927) of the share count / of, which has a width at 0 and at 1, too."""
     share, z2 = count / of, _Z * _Z
     centre = (share + z2 / (2 * of)) / (1 + z2 / of)
     half = _Z / (1 + z2 / of) * math.sqrt(share * (1 - share) / of + z2 / (4 * of * of))
@@ -28,7 +28,8 @@ def wilson(count: int, of: int) -> Interval:
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
-    """The exact two-sided p-value that right answers of one side alone fall on either side alike.
+    """McNemar's exact test (1947): the two-sided p-value of the hypothesis that answers which only one side has right
+    are as likely on either side.
 
     Twice the binomial tail: the sum over i up to the smaller count of C(n, i) / 2^n, at most 1.
     """

@@ -1,4 +1,4 @@
-"""What a group of decisions says together: agreement, changes, flips and accuracy."""
+"""The measures of a group of decisions: agreement, changes, flips and accuracy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Proportion:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value and its interval, None where one row is all there is."""
+    """A value and its interval, which is None where there is only one row."""
 
     value: float
     interval: Interval | None
@@ -70,7 +70,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Of one group. `flips` counts decisions in which an option crosses the threshold."""
+    """The measures of one group. `flips` counts decisions in which an option crosses the threshold."""
 
     n_rows: int
     agreement: Proportion
@@ -104,7 +104,7 @@ class Columns:
 
     @classmethod
     def of(cls, decisions: Sequence[DecisionPair], threshold: float) -> Columns:
-        """Rows are numbered in the order in which they come."""
+        """Make the columns of decisions, with rows numbered in the order in which they come."""
         numbers: dict[int, int] = {}
         changes = [d.changes for d in decisions]
         return cls(
@@ -119,12 +119,12 @@ class Columns:
         )
 
     def only(self, chosen: npt.NDArray[np.intp]) -> Columns:
-        """Those of some of the decisions, their rows numbered anew."""
+        """The columns of some of the decisions, with rows numbered anew."""
         kept = [getattr(self, name)[chosen] for name in self.__slots__]
         return Columns(np.unique(kept[0], return_inverse=True)[1], *kept[1:])
 
     def measures(self) -> Measures:
-        """Of at least one decision."""
+        """The measures of these decisions, of which there must be one at least."""
         n_rows, n = int(self.row.max()) + 1, len(self.row)
         variation, difference = intervals.ratios(self._row_sums(n_rows))
         value, interval = intervals.quantile(self.largest, QUANTILE, ceiling=1.0)

@@ -1,4 +1,4 @@
-"""All that two runs say together, as an object and as JSON."""
+"""The comparison of two runs, as an object and as JSON."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Report:
         return sorted((r for r in self.pairs.replies if r.changed), key=lambda r: r.positions.share)
 
     def as_json(self) -> dict[str, Any]:
-        """docs/agree.md says what is where."""
+        """The JSON object that docs/agree.md describes."""
         return {
             "a": _run_json(self.a), "b": _run_json(self.b), "gold": self.gold and _gold_json(self.gold),
             "threshold": self.threshold, "level": intervals.LEVEL,

@@ -1,4 +1,4 @@
-"""A run: what one file of answers holds."""
+"""A run: the content of one file of answers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class AnswersFile:
 
 
 def read_run(path: Path, advance: Advance, *, by_line: bool = False) -> AnswersFile:
-    """All of a file. Raises InvalidRequest naming the line where it is not a run's output, or a row comes twice."""
+    """Read a file. Raises InvalidRequest, which names the line, where it is not a run's output, or a row comes
+    twice."""
     run = AnswersFile(path)
     for number, data in numbered_rows(path, advance, REMEDY, run.heads):
         row = _row(path, number, data, len(run.rows))

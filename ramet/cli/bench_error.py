@@ -30,7 +30,7 @@ _ENGINE = ("device", "dtype", "threads", "max_round_tokens", "batch_invariant", 
 def error(
     model: str, shape: str | None, questions: int, peer: str, seed: int, json_path: Path | None, **given: Any
 ) -> None:
-    """Ask random questions in the dtype that is served and in float32, and tell how far apart the answers are.
+    """Ask random questions in the dtype that is served and in float32, and show how far apart the answers are.
 
     The error of a question is the total variation between its two distributions over four labels: half the sum of the
     differences of their probabilities. The model is loaded twice, one after the other.

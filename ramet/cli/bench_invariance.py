@@ -25,7 +25,7 @@ from ramet.cli.ranges import Count
 def invariance(
     model: str, loads: int, state_tokens: int, shapes: str | None, json_path: Path | None, **given: Any
 ) -> None:
-    """Draw random loads and count the answers whose bits are not those of their question asked alone.
+    """Draw random loads and count the answers whose bits differ from those that their question gets alone.
 
     With batch_invariant, where one such answer makes the command fail (exit code 1), and without; and time both. The
     model is loaded twice.

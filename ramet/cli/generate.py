@@ -43,7 +43,7 @@ def command(prompt: str, as_json: bool, **given: Any) -> None:
 
     The text comes as it is written: canvas by canvas, a part of a block at a time, or token by token, as the model
     writes. --top-p and --top-k are for models without canvases; those with them take a --temperature of 0 or 1. The
-    last line, on stderr, tells what the reply took.
+    last line, on stderr, says what the reply took.
     """
     from ramet.server.openai.answer import TextUsage
     from ramet.server.openai.request import ChatRequest

@@ -24,7 +24,7 @@ from ramet.request import DecisionRequest
 from ramet.server.errors import printable, status_of
 
 Row = dict[str, Any]
-MOST_NAMED = 100  # names of fields that are told
+MOST_NAMED = 100  # names of fields that are reported
 
 
 @dataclass

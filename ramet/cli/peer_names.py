@@ -51,7 +51,7 @@ def peer_options(command: F) -> F:
 def ours(given: Mapping[str, Any], model: str | None) -> dict[str, Any]:
     """What was given, under our names alone; `model` is the one that was named, if any. Tells what else does here.
 
-    Raises click.UsageError where one thing is told twice and otherwise, and for what cannot be had here.
+    Raises click.UsageError where two options contradict each other, and for what cannot be had here.
     """
     for line in notes(given):
         click.echo(line, err=True)

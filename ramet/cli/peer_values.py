@@ -13,8 +13,9 @@ import click
 
 @dataclass(frozen=True)
 class Peer:
-    """One option. `flags`: its names, the first of which is told. `taken`: values that are; None: any value, or for a
-    switch both of its. `here`: what holds here instead, for those. `remedy`: why others are refused, and what to do.
+    """One option. `flags`: its names, the first of which messages use. `taken`: the values that are accepted; None: any
+    value, or both of a switch. `here`: what holds here instead, for these values. `remedy`: why other values are
+    refused, and what to do.
     """
 
     flags: tuple[str, ...]

@@ -18,7 +18,7 @@ NO_EFFECT = frozenset({"stream", "stream_options"})  # a row is written whole
 
 
 def asks_for_text(data: Mapping[str, Any]) -> bool:
-    """Whether a row asks for text. One that has what a decision is made of is one, whatever it has besides."""
+    """Whether a row requests text. A row with a state or questions is a decision, whatever it has besides."""
     return not data.keys() & {"state", "questions"} and bool(data.keys() & {"messages", "prompt"})
 
 
@@ -34,7 +34,8 @@ def text_request(data: Mapping[str, Any], model: str) -> ChatRequest | Completio
 
 
 async def reply_row(engine: Engine, request: ChatRequest | CompletionRequest) -> dict[str, Any]:
-    """What is told of the reply. Raises errors of the tree in `ramet.errors`, fields as the request calls them."""
+    """Write the reply, and return its row. Raises errors of the tree in `ramet.errors`, with the request's own names of
+    fields."""
     try:
         requested = RequestedReplies.of(request, engine.name, engine.writer)
         (reply,) = await requested.whole()

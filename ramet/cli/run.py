@@ -191,7 +191,8 @@ def _opened(
 
 
 def _settings_mark(settings: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
-    """Of what, beside the model, may change an answer in more than its last digits, or was asked for to keep those."""
+    """A digest of what, beside the model, may change an answer in more than its last digits, and of the settings that
+    keep these digits."""
     marked = {name: value for name, value in settings.items() if name not in UNMARKED}
     text = json.dumps([__version__, marked, fields], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

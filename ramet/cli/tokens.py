@@ -35,7 +35,7 @@ class TokensOrAuto(Tokens):
 
 
 def none_if_auto(_ctx: click.Context, option: click.Parameter, value: int | str | None) -> int | None:
-    """Callback: what auto means is told."""
+    """Callback: print what auto means, and return None for it."""
     if isinstance(value, str):
         click.echo(f"{option.opts[0]} auto: as many as the model has positions", err=True)
         return None

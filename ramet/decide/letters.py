@@ -25,9 +25,9 @@ class Label(NamedTuple):
 class VerifiedLabels:
     """Labels that were verified to be one token each where a reply begins, with ids of their own.
 
-    yes and no, the digits and A to Z are verified when this is built, AA to ZZ when first asked
-    for: the 27th option of a choice is AA, or the first pair that is one token. Pairs that are not
-    are passed over, so a tokenizer sets its own limit on options.
+    yes and no, the digits and A to Z are verified when this is built, AA to ZZ at their first use: the 27th option of a
+    choice is AA, or the first pair that is one token. Other pairs are skipped, so a tokenizer sets its own limit on
+    options.
     """
 
     def __init__(self, tokenizer: Tokenizer, start: ReplyStart) -> None:

@@ -1,4 +1,4 @@
-"""The C library's allocator, told to keep what one pass frees for the next."""
+"""Makes the C library's allocator keep the memory that one pass frees for the next."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ _VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOL
 
 
 def keep_freed() -> bool:
-    """Whether it was told: where it knows how (glibc), and the user has not told it otherwise by its own variables. A
-    pass frees some hundred MB that the next takes again; given back in between, every page of it is faulted in and
-    cleared once more, a fifth of the time of a pass of few rows. It holds for the whole process."""
+    """Set the allocator up, for the whole process. Returns whether that was done: it is not where the allocator has no
+    such settings (they are glibc's), or the user has set them in the environment.
+
+    A pass frees some hundred MB that the next takes again. If the system got them back in between, every page would be
+    faulted in and cleared again, which takes a fifth of the time of a pass of few rows."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None or told_by_user():
+    if mallopt is None or is_set_by_user():
         return False
     # First, for the others end its search for a good threshold: where this fails, tensors would go back at 128 KiB.
     if not any(mallopt(_MMAP_THRESHOLD, n) for n in _LARGEST):
@@ -25,6 +27,6 @@ def keep_freed() -> bool:
     return bool(mallopt(_TRIM_THRESHOLD, _KEPT) and mallopt(_TOP_PAD, _HEAP))
 
 
-def told_by_user() -> bool:
+def is_set_by_user() -> bool:
     """Whether the environment sets what `keep_freed` would."""
     return "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", "") or any(name in os.environ for name in _VARIABLES)

@@ -55,7 +55,7 @@ class CanvasWriter(Writer):
         n_rows = width(request, self.canvases)
         room = (self.max_length - len(request.prompt)) // n_rows * n_rows
         unit = f" in whole canvases of {n_rows} rows"
-        if request.read_only:  # one canvas, whatever is told of it
+        if request.read_only:  # one canvas, however many of its tokens the reply has
             self._n_reply(replace(request, max_tokens=n_rows), n_rows, room, unit)
             return request
         n_tokens = self._n_reply(request, self.canvases.max_new_tokens, room, unit)

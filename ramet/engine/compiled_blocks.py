@@ -1,4 +1,4 @@
-"""CompiledBlocks: RunningBlocks whose steps are made and taken by compiled code, all replies of a step in one call."""
+"""CompiledBlocks: RunningBlocks in compiled code, which makes or takes the step of all replies in one call."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ramet.tree import BoolArray, FloatArray, IntArray, Sampling
 
 
 class CompiledBlocks(RunningBlocks):
-    """As RunningBlocks, to the bit, in a small part of its time."""
+    """RunningBlocks with equal bits, in a small part of its time."""
 
     def __init__(self, found: Library, block: int, mask: int, mode: Mode = "chunk", ahead: bool = False) -> None:
         super().__init__(block, mask, mode, ahead)
         self._functions = found.held
         self._state = np.zeros(0, np.int64)  # addresses of all arrays, and numbers: `Blocks` of blocks.cpp
-        self._asked_last: tuple[Chunks, IntArray] | None = None  # and the buffer that its arrays lie in
+        self._last: tuple[Chunks, IntArray] | None = None  # the last step, and the buffer that its arrays lie in
 
     def add(self, beginning: Beginning) -> int:
         place = super().add(beginning)
@@ -62,14 +62,14 @@ class CompiledBlocks(RunningBlocks):
             tokens=tokens, positions=positions, reads=reads,
             sampling=Sampling(temperatures, uniforms, top_p, top_k=arrays[12]),
         )  # fmt: skip
-        self._asked_last = made, data
+        self._last = made, data
         return made
 
     def take(self, chunks: Chunks, tokens: IntArray, confidence: FloatArray, entropy: FloatArray) -> Emitted:
         assert len(tokens) == len(confidence) == len(entropy) == len(chunks.reads)
-        assert self._asked_last is not None
-        asked, data = self._asked_last
-        assert asked is chunks, "another step was asked for since"
+        assert self._last is not None
+        last, data = self._last
+        assert last is chunks, "another step was made since"
         places, n, n_reads, most = chunks.places, len(chunks.places), len(tokens), self._most(chunks.places)
         settled = self._settled(chunks, confidence, entropy)
         tokens, confidence = tokens.astype(np.int32), np.ascontiguousarray(confidence, np.float32)
@@ -81,18 +81,18 @@ class CompiledBlocks(RunningBlocks):
             confidence.ctypes.data, logprobs.ctypes.data, *map(address, settled), out.ctypes.data,
         )  # fmt: skip
         assert n_emitted >= 0, "the mask's id was drawn, or a row is not what it ran as"
-        n_each, sizes, streaks, told, sure, rest = cut(out, rooms, (n, n, n, n_emitted, n_emitted, rooms[-1]))
+        n_each, sizes, streaks, emitted, sure, rest = cut(out, rooms, (n, n, n, n_emitted, n_emitted, rooms[-1]))
         shown = partial(_shown, sizes, streaks, rest.view(np.bool_)[n:], self._group[places], tuple(self.groups))
-        return Emitted(n_each, told, sure.view(np.float32), rest.view(np.int8)[:n], shown)
+        return Emitted(n_each, emitted, sure.view(np.float32), rest.view(np.int8)[:n], shown)
 
     def _most(self, places: IntArray) -> int:
-        """Rows that steps of these have, and tokens that they tell, at most."""
+        """The most rows that a step of these replies has, and the most tokens that it emits."""
         return 2 * self._block * len(places)
 
     def _settled(
         self, chunks: Chunks, confidence: FloatArray, entropy: FloatArray
     ) -> tuple[BoolArray | None, BoolArray | None]:
-        """Which rows pass and are accepted; where thresholds alone say it, that is left to the compiled code."""
+        """Which rows pass and are accepted; None where thresholds alone decide it, in the compiled code."""
         if self._policies.are_plain:
             return None, None
         groups, steps = self._group[chunks.places], self._live.step(chunks.places)
@@ -102,6 +102,6 @@ class CompiledBlocks(RunningBlocks):
 def _shown(
     sizes: IntArray, streaks: IntArray, passed: BoolArray, groups: IntArray, unmaskings: Sequence[UnmaskPolicy]
 ) -> dict[UnmaskPolicy, Passed]:
-    """sizes, streaks, groups [N]: of each reply, some of which show nothing."""
+    """Which rows passed, by policy; sizes, streaks, groups [N] are of all replies, of which some show nothing."""
     some, n = np.flatnonzero(sizes), sizes.astype(np.int64)
     return by_policy(Passed(passed[: n.sum()], n[some], streaks[some]), groups[some], unmaskings)

@@ -172,8 +172,8 @@ class Engine:
         return self.writer.stream(request)
 
     def measure(self) -> None:
-        """Find out how long rounds take, if the size of chunks is chosen by it. Done at the first reply unless asked
-        for before; a matter of seconds where it was not measured before on this setup."""
+        """Measure how long rounds take, if the size of chunks depends on it. Without this call the first reply does so.
+        Takes seconds where it was not measured before on this setup."""
         if self.sizing is not None and self.sizing.is_due:
             self._inbox.call(self._loop.measure)
 

@@ -1,4 +1,4 @@
-"""Numbers that are none: what a round returned is looked at once, as it comes from the device."""
+"""The check for NaN and infinity in a round's results, once, as they come from the device."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class NotFinite(Exception):
 
 
 def check(packed: Round, reads: Sequence[Reads], logsumexp: torch.Tensor, sampled: Sampled | None) -> None:
-    """Raise NotFinite where a number is none among those that were asked for: logits, sums over the vocabulary, and
-    log-probabilities of what was drawn, which are none where any logit of their row is."""
+    """Raise NotFinite where a requested number is NaN or infinite: a logit, a sum over the vocabulary, or the
+    log-probability of a drawn id, which is so where any logit of its row is."""
     due = packed["normalize"][packed["read_index"]] > 0
     found = [logsumexp.float().cpu().numpy()[: len(due)][due]] if len(logsumexp) else []
     found += [each.logits for each in reads]
@@ -33,8 +33,8 @@ def check(packed: Round, reads: Sequence[Reads], logsumexp: torch.Tensor, sample
 
 
 def probe(vocab_size: int, *, has_canvases: bool) -> Batch:
-    """A round that nobody asked for, of a few ids from the whole vocabulary: where its logits are not finite either,
-    no request is to blame."""
+    """A round of our own, with a few ids from the whole vocabulary: where its logits are not finite either, no request
+    is to blame."""
     ids = np.linspace(0, vocab_size - 1, _N_PROBED, dtype=np.int32)
     read = [Read([int(ids[0])])]
     trunk = Segment(ids, reads=() if has_canvases else read)

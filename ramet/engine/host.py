@@ -25,9 +25,9 @@ from ramet.units import Units
 
 
 class Host:
-    """Packs rounds, lays the steps of running replies and goes on with these; for the passes of a card it makes work
-    lists and stages rounds too. This one, in Python and NumPy, is for a CPU without a compiler, whose ops take no lists
-    and whose passes are not recorded. how: by what it works, for people."""
+    """Packs rounds, and lays and takes the steps of running replies; for the passes of a card it also makes work lists
+    and stages rounds. This one, in Python and NumPy, is for a CPU without a compiler, whose ops take no lists and whose
+    passes are not recorded. how: the way in which it works, for people."""
 
     how = "Python and NumPy"
 
@@ -58,7 +58,7 @@ class Host:
 
 
 class CompiledHost(Host):
-    """As Host, to the last number, by compiled code, which takes a small part of the time."""
+    """A Host with equal results in compiled code, which takes a small part of the time."""
 
     def __init__(self, found: Library) -> None:
         self._found, self.how = found, f"C++ ({found.isa})"

@@ -36,9 +36,9 @@ def latency(
 ) -> Latency:
     """The fit of what was measured on this setup, now or before; `directory` None is the user's cache.
 
-    Where rows do not tell how long a step takes, as where others use the machine, it is measured again, the shortest
-    of equal steps counting; if that is no good either, the fit is taken with a warning, and forgotten. Raises
-    InvalidRequest where max_rows are too few.
+    Where the time of a step does not follow from its rows, as where others use the machine, this measures again, and
+    takes the shortest of equal steps. If that does not help, it returns the fit with a warning, and does not keep it.
+    Raises InvalidRequest where max_rows are too few.
     """
     setup = replace(setup, version=f"{setup.version}, blocks of {block}, {max_rows} rows at most, of ids that differ")
     profiles = Profiles(directory or cache_directory() / "profiles")
@@ -59,7 +59,7 @@ def latency(
         profiles.keep(setup, timings)
     else:
         _LOGGER.warning(
-            "the time of a step is told from its rows with an error of %.0f %% on average: others use this machine, or "
+            "the time of a step is predicted from its rows with an error of %.0f %%: others use this machine, or "
             "a fixed chunk_size suits it better",
             100 * fit.error,
         )
@@ -67,7 +67,7 @@ def latency(
 
 
 def setup_of(model: Decoder) -> Setup:
-    """What timings of a model on this machine are good for."""
+    """The setup for which timings of this model on this machine hold."""
     name = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else _processor()
     kernels = ", ".join(f"{op} {why}" for op, why in sorted(model.ops.why.items()))
     version = f"ramet {__version__}, torch {torch.__version__}, {torch.get_num_threads()} threads, {kernels}"
@@ -108,7 +108,7 @@ def measure(
 
 
 def _least(*measured: Sequence[RowTiming]) -> tuple[RowTiming, ...]:
-    """Of equal rows the shortest."""
+    """The shortest of the steps with equal rows."""
     found: dict[int, RowTiming] = {}
     for timing in sorted((t for timings in measured for t in timings), key=lambda t: t.seconds, reverse=True):
         found[timing.rows] = timing
@@ -116,7 +116,7 @@ def _least(*measured: Sequence[RowTiming]) -> tuple[RowTiming, ...]:
 
 
 def _timed(step: Step, n_replies: int, n_rows: int, budget_s: float) -> RowTiming:
-    """The shortest of a few steps behind one that warms up, of fewer where they are long."""
+    """The shortest of a few steps, or of fewer where they are long, after one that warms up."""
     first = step(n_replies, n_rows)
     n = max(2, min(_REPEATS, int(budget_s / max(first, 1e-9))))
     return RowTiming(n_replies * n_rows, min(step(n_replies, n_rows) for _ in range(n)))
@@ -160,7 +160,7 @@ def _around(found: list[RowTiming]) -> list[int]:
 
 
 def _processor() -> str:
-    """Linux tells its name in one place alone."""
+    """The processor's name, which Linux has in /proc/cpuinfo alone."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

@@ -114,7 +114,7 @@ class Loop:
         return None
 
     def read(self, flight: InFlight) -> RoundResult | None:
-        """The numbers that a round returned. None where it failed."""
+        """Wait for the results of a round. None where it failed."""
         try:
             return flight.wait()
         except Exception as error:  # a device reports late
@@ -122,7 +122,8 @@ class Loop:
         return None
 
     def commit(self, batch: Batch, result: RoundResult) -> None:
-        """Results to their jobs, rows to the index; what is complete to its callers, or on to its next tree."""
+        """Give results to their jobs and rows to the index. Answer the callers of what is complete, or go on to the
+        next tree."""
         now = time.perf_counter()
         took, self._since = now - self._since, now
         for job in batch.jobs:
@@ -150,7 +151,7 @@ class Loop:
                 self.sizing.observe(batch, seconds, between)
 
     def measure(self) -> None:
-        """Find out how long rounds take, if that is still due. By the loop's own thread."""
+        """Measure how long rounds take, if that is still due. Called by the loop's own thread."""
         if self.sizing is not None and self.sizing.is_due and not self.inbox.is_closed:
             self.sizing.measure(self.runner, self.cache)
             self._since = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Patience: how long those who are refused are asked to wait."""
+"""Patience: the seconds after which a refused client may try again."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Patience:
         self._n_refused = 0
 
     def admitted(self) -> None:
-        """There is room again."""
+        """Note that there is room again."""
         self._n_refused = 0
 
     def refused(self) -> float:
-        """Seconds until one more is to try again."""
+        """The seconds after which one more refused client may try again."""
         self._n_refused += 1
         return min(float(self._n_refused), MAX_WAIT_S) * (1 + random.uniform(0, MAX_JITTER))  # noqa: S311 - no secret

@@ -1,4 +1,4 @@
-"""Rehearsal: rounds of replies that nobody asked for, to see how long rounds take."""
+"""Rehearsal: rounds of made-up replies, which measure how long rounds take."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _N_IDS = 4099  # that differ, before they come again
 
 
 class Rehearsal:
-    """On pages that nobody holds, given back at the end. Of one thread, with no round under way."""
+    """Runs rounds on free pages, which it gives back at the end. Used by one thread, with no round under way."""
 
     def __init__(self, runner: Runner, pages: Pages, mask: int, n_context: int = _CONTEXT) -> None:
         self._runner, self._pages, self._mask = runner, pages, mask
@@ -38,8 +38,9 @@ class Rehearsal:
         self._pages.release(self._path)
 
     def __call__(self, n_replies: int, n_rows: int) -> float:
-        """Seconds from a round of so many replies, with so many rows each, to its results on the host. Half of the rows
-        are read. Their ids differ, as those of replies do: equal rows would all go to the same experts."""
+        """Run a round of so many replies, with so many rows each. Returns the seconds until its results are on the
+        host. Half of the rows are read. Their ids differ, as those of replies do: equal rows would all go to the same
+        experts."""
         batch, n_kept, size = Batch(), n_rows // 2 if len(self._held) else 0, self._pages.page_size
         chunks = _chunks(n_replies, n_rows, n_kept, self._n_context, self._ids)
         n_pages = -(-self._n_context // size)

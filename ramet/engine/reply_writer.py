@@ -158,6 +158,8 @@ def _check(request: GenerationRequest, kind: Kind, vocab_size: int) -> None:
     for name in (name for name in OF_CANVASES if getattr(request, name)):
         raise InvalidRequest("is of models with canvases", field=name)
     if request.n_best > 1 or request.logprob_ids:
-        raise InvalidRequest("of a position the id that was drawn is told, and no other", field="logprobs")
+        raise InvalidRequest(
+            "a position reports the log-probability of the id that was drawn, and of no other", field="logprobs"
+        )
     for name in (name for name in OF_MASKS if kind == "next" and getattr(request, name) is not None):
         raise InvalidRequest("is of models that fill in masks", field=name)

@@ -1,4 +1,4 @@
-"""Batch -> reads: packs a round, starts its pass on the device, cuts the results."""
+"""Runner: packs the round of a batch, starts its pass on the device, and cuts the results."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class InFlight:
     recorded: bool = False
 
     def wait(self) -> RoundResult:
-        """Until it is complete. Raises NotFinite where it has numbers that are none."""
+        """Wait until it is complete. Raises NotFinite where results are NaN or infinite."""
         seconds, n_units = self.seconds(), len(self.batch.units)
         results = self.packed.results(self.logits, self.logsumexp, n_units) if n_units else []
         reads = [replace(each, stepped=tuple(map(_stepped, d))) for each, d in zip(results, self.drawn, strict=True)]
@@ -76,7 +76,7 @@ class Runner:
         return self.launch(batch).wait().reads
 
     def is_sound(self) -> bool:
-        """Whether the model's numbers are finite in a round that nobody asked for."""
+        """Whether the model's logits are finite in a round of our own."""
         shape = self.model.shape
         try:
             self.run(probe(shape.vocab_size, has_canvases=shape.conditioning is not None))
@@ -200,6 +200,6 @@ def _between(began: torch.cuda.Event, ended: torch.cuda.Event) -> float:
 
 
 def _sent(values: torch.Tensor) -> torch.Tensor:
-    """On their way to the host."""
+    """Start the copies to the host."""
     there = torch.empty(values.shape, dtype=values.dtype, pin_memory=values.is_cuda)
     return there.copy_(values, non_blocking=True)

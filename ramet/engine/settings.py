@@ -1,4 +1,4 @@
-"""What an engine is told, and what it resolves "auto" to."""
+"""The settings of an engine, and the values that "auto" stands for."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class EngineSettings:
     kept on the device, of running requests and of states that may come again; what must leave goes to
     memory_cache_bytes of main memory, and from there to disk_cache_bytes in the directory disk_cache (None: nowhere).
     checkpoint_spacing: tokens between checkpoints of a long state, for models with recurrent layers. batch_invariant:
-    every answer has the bits of its question asked alone. threads: of the CPU's. ops: op -> implementation.
+    every answer has the bits that its question gets alone. threads: of the CPU. ops: op -> implementation.
     max_model_len: positions that one prompt and all that is laid behind it may take: a reply's tokens, an option's
     text, whole canvases, the masks that fill up a block (None: as many as the model has). max_round_requests:
     requests under way at once (None: as many as fit). prefix_caching: whether states are kept for later requests.

@@ -88,8 +88,8 @@ class Writer(ABC):
         loop.call_soon_threadsafe(inbox.put_nowait, piece)
 
     def _n_reply(self, request: GenerationRequest, most: int, room: int, unit: str = "") -> int:
-        """Tokens of a reply: those that a request asks for, or, where it leaves that open, `most` or as many as there
-        is `room` for. unit: how positions are taken, if not one by one. Raises RequestTooLong."""
+        """The most tokens of a reply: the request's max_tokens, or, where it leaves that open, `most` or as many as
+        there is `room` for. unit: how replies take positions, if not one by one. Raises RequestTooLong."""
         n_prompt = len(request.prompt)
         if request.max_tokens is None and room > 0:
             return min(most, room)

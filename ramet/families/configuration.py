@@ -16,7 +16,7 @@ _LISTED = 8  # names in an error
 
 
 def require(config: Any, key: str, *allowed: object) -> None:
-    """Refuse a configuration that asks for what the family's layers do not do."""
+    """Raise CheckpointError for a configuration with a value that the family's layers do not implement."""
     value = getattr(config, key, allowed[0])
     if value not in allowed:
         names = " or ".join(repr(a) for a in allowed)

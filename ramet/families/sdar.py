@@ -12,7 +12,7 @@ from ramet.families.dense import dense_plan, dense_shape
 from ramet.families.family import BlockDefaults, Family
 from ramet.layers.shape import ModelShape
 
-# Trained for blocks of 4 to 64, which the end of a release's name tells; those that say none have 4.
+# Trained for blocks of 4 to 64, a number at the end of a release's name; releases without one have 4.
 _PLAIN = {f"JetLM/SDAR-{size}": 4 for size in ("1.7B-Chat", "4B-Chat", "8B-Chat", "30B-A3B-Chat", "30B-A3B-Sci")}
 BLOCKS = BlockDefaults(size=None, mask=151669, stops=("<|endoftext|>", "<|im_end|>"), plain=_PLAIN)
 

@@ -49,7 +49,7 @@ class Backend:
         self.name, self.how, self.devices = name, how, devices
 
     def suits(self, device: torch.device) -> bool:
-        """Whether it is chosen for this device where nobody asks for another."""
+        """Whether it is chosen for this device by default."""
         return not self.devices or device.type in self.devices
 
     def lacks(self, device: torch.device) -> str | None:
@@ -85,7 +85,7 @@ class Native(Backend):
 
 
 class Triton(Backend):
-    """The kernels in Triton, on CUDA; elsewhere they are interpreted, where the environment asks for it."""
+    """The kernels in Triton, on CUDA; elsewhere they are interpreted, where the environment says so."""
 
     is_invariant = is_recordable = True
 

@@ -59,7 +59,7 @@ class OpChoice:
         self.planning = Planning(listed, processors(device), invariant)
 
     def __call__(self, shape: OpShape) -> Ops:
-        """Raises InvalidRequest where a variant that was asked for does not take the shape."""
+        """The ops for a shape. Raises InvalidRequest where a variant that the user chose does not take it."""
         if shape not in self._made:
             self._made[shape] = self._ops(shape)
         return self._made[shape]

@@ -54,7 +54,7 @@ class InvalidBody(BaseModel):
 
 
 def render(error: RametError, question_names: tuple[str, ...] = ()) -> Response:
-    """The response for an error. With `question_names` a dot in a name is told apart from a step of a path."""
+    """The response for an error. `question_names` distinguish a dot in a name from a step of a path."""
     row = status_of(error)
     detail: Any = {"error_type": row.error_type, "message": printable(str(error))}
     if isinstance(error, InvalidRequest):

@@ -77,7 +77,7 @@ class ServerSettings(BaseModel):
         default=20,
         ge=-1,
         le=1 << 20,
-        description="Most log-probabilities a position that text may be asked for; -1: any number.",
+        description="Most log-probabilities a position that a request for text may have; -1: any number.",
     )
     drain_s: int = Field(
         default=30, ge=0, le=_DAY, description="Time that running requests get to finish at shutdown; then 503."

@@ -5,11 +5,11 @@ whole, and of its own segment the rows that `block` allows. `window` w > 0 hides
 of w positions or more from the row that begins the query's block in its segment: with block 1 from
 the query itself (w keys counting its own, as in transformers), with WHOLE from the segment's first
 row, so that all its rows see the same (as transformers' DiffusionGemma). Blocks and segments begin
-where they would if nothing were cut: at a segment's anchor. Rows are told apart by their places in
-their paths alone; the stream's positions, which may differ within WHOLE segments, are not looked at
-(kernels may, for segments that are not WHOLE).
+where they would if nothing were cut: at a segment's anchor. What a row sees depends on places in
+paths alone; the stream's positions, which may differ within WHOLE segments, are not used here
+(kernels may use them for segments that are not WHOLE).
 
-The stream's context_forks change nothing of that, and are not looked at here. With the anchors they say where the
+The stream's context_forks change nothing of that, and are not used here. With the anchors they say where the
 segments began whose rows lie in pages, so that a kernel which sums blocks of keys can count them off from there: a
 *run* is the keys of one segment, of the request's tree as it would be in one piece. A context is cut into runs by its
 forks; a root with anchor < origin continues the last of them, which then lies in pages and stream; every other segment

@@ -1,5 +1,5 @@
 """The causal convolution in Triton: a warp walks down some rows of its channels with the inputs before them in
-registers, and asks the list of `plan` for others where a piece begins."""
+registers. Where a piece begins, the work list has the inputs before it."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def _walk(
 
 @triton.jit
 def _begins(before, first, n, W: tl.constexpr, N: tl.constexpr):
-    """Bit k: whether row first + k must ask the list for what is before it, since that is not the row above and what is
-    before that one. So it is where a piece begins. The first row asks if anything differs from what was guessed."""
+    """Bit k: whether row first + k must look up its predecessors in the list, since they are not the row above and that
+    row's predecessors: a piece begins there. The first row looks them up if one differs from the guess."""
     k = tl.arange(0, N)
     asks, padding = k < 0, k >= 0
     for j in tl.static_range(1, W):

@@ -1,10 +1,11 @@
-"""Drawing from the likeliest part of a vocabulary on CUDA: what `ops.head.reference.drawn` says of top_k and top_p.
+"""Drawing from the likeliest part of a vocabulary on CUDA, by the rules for top_k and top_p of
+`ops.head.reference.drawn`.
 
-A row has a program, which sorts nothing. It looks for the rank above which less than so much lies, at ranks in equal
-distances within a bracket that shrinks to one; numbers, and weights in whole 2^-40, have the same sum in any order.
-Before that the largest logits of blocks, or the weights above a few logits, say below what nothing is drawn: the few
-logits above it are listed, in the order of ids. Where they are not few, by weights, the whole row is looked at until
-those in the bracket are.
+Each row has a program, which sorts nothing. It searches for the rank at which the logits above reach k, or the weight
+p: it counts or weighs the logits above several ranks, at equal distances within a bracket, and narrows the bracket to
+one rank. Weights are whole multiples of 2^-40, so that sums are the same in any order. First the largest logits of
+blocks, or the weights above a few logits, give a bound below which nothing is drawn: the logits above it are listed, in
+the order of ids. Where too many lie above it, the search reads the whole row until few are left in the bracket.
 """
 
 from __future__ import annotations

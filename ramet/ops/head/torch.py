@@ -1,4 +1,4 @@
-"""Reading the vocabulary on the CPU in plain torch: only the columns asked for, and a logsumexp streamed over it."""
+"""Reading the vocabulary on the CPU in plain torch: the requested columns alone, and a logsumexp streamed over it."""
 
 from __future__ import annotations
 

@@ -325,7 +325,7 @@ def _logsumexp(hidden: torch.Tensor, weight: torch.Tensor, stream: Stream, softc
 
 
 def _types(kernel: Any, dtype: str, constants: dict[str, Any]) -> dict[str, str]:
-    """The types of a kernel's arguments, told by their names."""
+    """The types of a kernel's arguments, by their names."""
     kinds = {"x_ptr": f"*{dtype}", "weight_ptr": f"*{dtype}", "softcap": "fp32"}
     kinds |= dict.fromkeys(("rows_ptr", "columns_ptr", "slots_ptr", "ids_ptr", "places_ptr"), "*i32")
     kinds |= {"tokens_ptr": "*i64"} | dict.fromkeys(constants, "constexpr")

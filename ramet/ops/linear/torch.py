@@ -12,8 +12,8 @@ from ramet.ops.shape import OpShape
 
 how = "oneDNN, weights packed once"
 _mkldnn: Any = torch.ops.mkldnn
-# Rows that oneDNN's layout is asked to suit. In bfloat16 the layout is the same for any number; in float32 one packed
-# for a single row is up to a half slower for many, and one for many is no slower for a single row.
+# The number of rows for which oneDNN chooses its layout. In bfloat16 the layout is the same for any number; in float32
+# one packed for a single row is up to a half slower for many, and one for many is no slower for a single row.
 _ROWS = 640
 # oneDNN makes a product's code anew for each number of rows, and keeps it in two caches of 1024 entries, about 0.7 MB
 # each: with rounds of all lengths that is most of a gigabyte in vain. Both read their size at their first use.

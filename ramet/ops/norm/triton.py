@@ -271,7 +271,7 @@ def _strides(x: torch.Tensor) -> tuple[int, int]:
 
 
 def _types(kernel: Any, dtype: str, constants: dict[str, Any], wide: Sequence[str] = ()) -> dict[str, str]:
-    """The types of a kernel's arguments, told by their names; those of `wide` are float32."""
+    """The types of a kernel's arguments, by their names; those of `wide` are float32."""
     given = (
         "x_ptr", "gate_ptr", "out_ptr", "first_ptr", "second_ptr", "router_ptr", "scale_ptr", "page_keys_ptr",
         "page_values_ptr",

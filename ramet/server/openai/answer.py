@@ -24,9 +24,10 @@ class PromptDetails(_Answer):
 
 
 class TextUsage(_Answer):
-    """The tokens of all replies together, and what it took to write them: passes, counted for each reply in them, and
-    canvases. Where there are no canvases it has the mean tokens that a pass gained a reply, and the mean rows that it
-    ran. x_chunk_size is the most rows of a chunk, where one size holds for all of the replies at any load."""
+    """The tokens of all replies together, and what it took to write them. x_steps counts passes, for each reply in
+    them; x_canvases counts canvases. Without canvases there are x_tokens_per_step, the mean tokens that a reply gained
+    in a pass, and x_mean_chunk, the mean rows that it ran. x_chunk_size is the most rows of a chunk, where all of the
+    replies have one size at any load."""
 
     prompt_tokens: int
     completion_tokens: int

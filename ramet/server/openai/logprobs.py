@@ -1,4 +1,4 @@
-"""Log-probabilities of a reply's positions. Tokens are told apart by their ids, never by their text."""
+"""Log-probabilities of a reply's positions, in nats. Tokens differ by their ids, never by their text alone."""
 
 from __future__ import annotations
 

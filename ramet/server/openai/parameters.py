@@ -76,7 +76,7 @@ REFUSED: Mapping[str, Refused] = {
 _NO_SAMPLING = "a diffusion model draws by its own schedule, and its likeliest ids are the reply"
 _NO_MASKS = "this model does not fill in masks: leave it away"
 _NO_CANVAS = "this model has no canvases to be read; ask /v1/systemone for the probabilities of labels"
-_DRAWN_ALONE = "this model tells the log-probability of the token that it drew, and of no other"
+_DRAWN_ALONE = "this model reports the log-probability of the token that it drew, and of no other"
 _ON_CANVASES = {
     "vllm_xargs": Refused(_NO_CANVAS),
     "logprob_token_ids": Refused(f"{_DRAWN_ALONE}; ask /v1/systemone for the probabilities of labels"),

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class ReplyCounts:
-    """What a reply took. n_cached of the n_prompt tokens of its prompt were found in the cache. It has n_tokens tokens,
-    of which n_first came first, together. Its n_steps passes ran n_rows of its rows, where it has no canvases.
+    """What a reply took. The engine found n_cached of the prompt's n_prompt tokens in its cache. The reply has n_tokens
+    tokens, of which n_first came first, together. Its n_steps passes ran n_rows of its rows, where it has no canvases.
     chunk_size is the most rows of a chunk, where the reply's chunks have one size at any load."""
 
     n_prompt: int
