@@ -33,7 +33,7 @@ Known = Mapping[str, Described]  # the families that can be served, by model typ
 
 
 def raw_config(directory: Path, known: Known) -> dict[str, Any]:
-    """What config.json of a checkpoint directory says, of a model type that is known, its sizes being numbers. Raises
+    """Read config.json of a directory, whose model type must be known and whose sizes numbers. Raises
     CheckpointError."""
     path = directory / "config.json"
     raw = read_json(path, f"{path} is missing: a checkpoint directory holds config.json beside its *.safetensors")
@@ -48,7 +48,8 @@ def config_of(raw: Mapping[str, Any], known: Known, where: str, held: Held | Non
     `held`. The flag `tie_word_embeddings` is also found where it is nested under `text_config`. Raises CheckpointError.
     """
     check_sizes(raw, held, where)
-    config, fields = make_config(raw, known, where), Fields(raw, where)
+    config = make_config(raw, known, where)
+    fields = Fields(raw, where)
     tied = [each.flag("tie_word_embeddings") for each in (fields, fields.inner("text_config"))]
     own = config.get_text_config().tie_word_embeddings
     config.tie_word_embeddings = bool(next((flag for flag in tied if flag is not None), own))
@@ -83,8 +84,7 @@ def make_config(raw: Mapping[str, Any], known: Known, where: str) -> PretrainedC
 
 
 def _model_type(raw: Mapping[str, Any], known: Known, where: str) -> str:
-    """The model type, by the name that its family has for it. Raises CheckpointError, which lists those that are
-    known."""
+    """The model type, by the family's name for it. Raises CheckpointError, which lists the known types."""
     from transformers import CONFIG_MAPPING
 
     found = raw.get("model_type")

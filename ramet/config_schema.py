@@ -90,8 +90,7 @@ class ConfigSchema(BaseModel):
     name_or_path: str | None = Field(None, validation_alias="_name_or_path")  # what it was made from
 
     def values(self) -> dict[str, Any]:
-        """What a configuration of `transformers` is made of; the parameters of its rotary embedding in one place.
-        Raises ValueError."""
+        """The fields of a `transformers` configuration, with all rotary parameters in one place. Raises ValueError."""
         rope = dict(self.rope_parameters or self.rope_scaling or {})
         rope.setdefault("rope_theta", self.rope_theta)
         if self.partial_rotary_factor is not None:
@@ -130,8 +129,7 @@ def check_stored(raw: Mapping[str, Any], where: str) -> None:
 
 
 def check_keys(raw: Mapping[str, Any], where: str, reads: Callable[[str], bool]) -> None:
-    """Raise CheckpointError for a key that changes what is computed and that the model type does not read. `reads` says
-    whether it reads a key."""
+    """Raise CheckpointError for a key that changes results and that the model type does not read, as `reads` says."""
     check_stored(raw, where)
     if raw.get("modeling_overrides"):
         raise CheckpointError(f"{where}: modeling_overrides changes the model's own layers, which is not read here")

@@ -61,8 +61,7 @@ class ChoiceAnswer(BaseModel):
 
 
 class ScoreAnswer(BaseModel):
-    """The answer to a score. `score` is in levels, from 0 to one less than their number; probabilities are from 0 to
-    1."""
+    """The answer to a score. `score` is in levels, counted from 0; probabilities are from 0 to 1."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 

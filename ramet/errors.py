@@ -34,7 +34,7 @@ class RequestError(RametError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a request: where it is (names and numbers from the outside in), in words, and as a code for
+    """A problem of a request: its place (names and numbers from the outside in), its message, and a code for
     machines."""
 
     loc: tuple[str | int, ...]
@@ -56,8 +56,7 @@ class UnknownModel(RequestError):
 
 
 class RequestTooLong(RequestError):
-    """The request has more tokens than the model, the pages or a limit take; the message has both numbers. Nothing is
-    ever truncated instead."""
+    """The request has more tokens than the model, the pages or a limit take. Nothing is ever truncated instead."""
 
 
 class NotSupported(RequestError):

@@ -23,7 +23,8 @@ def replacing(path: Path) -> Iterator[Path]:
             made.chmod(stat.S_IMODE(target.stat().st_mode))
         made.replace(target)
     except OSError as error:
-        error.filename, error.filename2 = str(path), None
+        error.filename = str(path)
+        error.filename2 = None
         raise
     finally:
         made.unlink(missing_ok=True)

@@ -24,7 +24,8 @@ class Fields(Mapping[str, Any]):
     and raises CheckpointError, which names the file and the key, for any other value. `where` names the file."""
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
-        self._values, self.where = values, where
+        self._values = values
+        self.where = where
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]

@@ -76,8 +76,7 @@ class GenerationRequest:
 @dataclass(frozen=True, slots=True)
 class Position:
     """An id of a reply, with log-probabilities in nats at temperature 1. `best` has (id, log-probability) of the
-    likeliest ids there, descending, or of this id alone; `listed` has the same of the request's `logprob_ids`, in their
-    order."""
+    likeliest ids there, descending, or of this id alone; `listed` has those of the request's `logprob_ids`."""
 
     token: int
     best: tuple[tuple[int, float], ...] = ()
@@ -87,8 +86,7 @@ class Position:
 @dataclass(frozen=True, slots=True)
 class Piece:
     """What a reply has gained since the piece before: a finished canvas, or all positions that are now known without a
-    gap, which may be none. It took `n_steps` passes, which ran `n_rows` of the reply's rows where there are no
-    canvases.
+    gap, which may be none. It took `n_steps` passes, which ran `n_rows` rows where there are no canvases.
 
     `finish` is None where more follows, "stop" where the last id ends the text, and "length" where the reply has
     reached its limit. The engine found `n_cached` of the prompt's tokens in its cache. `chunk_size` is the most rows of

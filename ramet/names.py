@@ -36,7 +36,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that differs only in case, `x_`, hyphens and underscores, or else the one spelled most alike."""
     if len(name) > _LONGEST:
         return None
-    plains, own = _plains(tuple(known)), plain(name)
+    plains = _plains(tuple(known))
+    own = plain(name)
     found = [own] if own in plains else difflib.get_close_matches(own, plains, n=1, cutoff=_ALIKE)
     return plains[found[0]] if found else None
 

@@ -50,8 +50,7 @@ class Stream:
 
     Recurrent layers go through pieces [Q]: segments, cut after each row whose state is kept, in the stream's order. A
     piece begins from the final state of piece_parents (-1: none), or from the state in the slot piece_from (-1: its
-    parent's, or zeros); its final state is kept in the slot piece_to (-1: nowhere). No slot is both read and written in
-    one round.
+    parent's, or zeros); its final state goes to the slot piece_to (-1: nowhere). No slot is both read and written.
     """
 
     tokens: torch.Tensor
@@ -95,16 +94,14 @@ FIELDS = (
 
 @dataclass(frozen=True, slots=True, order=True)
 class Capacity:
-    """The most that a pass of fixed launches holds: rows, read rows, and pieces that leave a state, to other pieces of
-    the round or to later rounds."""
+    """The most that a pass of fixed launches holds: rows, read rows, and pieces that leave a state to others."""
 
     rows: int
     reads: int
     forks: int
 
     def holds(self, other: Capacity) -> bool:
-        """Whether this capacity holds as many rows. The work lists of recurrent layers limit states; without such
-        layers nothing does."""
+        """Whether this capacity holds as many rows. Only the work lists of recurrent layers limit states."""
         return self.rows >= other.rows and self.reads >= other.reads
 
 
@@ -149,8 +146,7 @@ class Round:
         return Stream(every=every, read=read, work=work, **view)
 
     def results(self, logits: torch.Tensor, logsumexp: torch.Tensor, n_units: int | None = None) -> list[Reads]:
-        """Cut the pass's results, logits [C] and logsumexp [R], into one Reads for each unit, or for the first
-        n_units."""
+        """Cut the results, logits [C] and logsumexp [R], into one Reads for each unit, or for the first n_units."""
         whole = Reads(logits.float().cpu().numpy(), logsumexp.float().cpu().numpy(), self["offsets"])
         ends = self.unit_reads if n_units is None else self.unit_reads[: n_units + 1]
         return [whole.part(*each) for each in itertools.pairwise(ends.tolist())]
@@ -172,12 +168,14 @@ def pack(units: Units, multiple: int = 1) -> Round:
 
     has_context = n_context > 0
     context_of = np.where(has_context, np.cumsum(has_context) - 1, -1)
-    anchors, going_on = origins.copy(), np.flatnonzero(continues)
+    anchors = origins.copy()
+    going_on = np.flatnonzero(continues)
     anchors[segment0[going_on]] = units.forks[np.cumsum(n_forks)[going_on] - 1]
 
     read_of = starts[units.read_segments + np.repeat(segment0, n_reads)] + units.read_rows
     normalize = units.normalize.astype(np.int32)
-    read_rows, read_index = read_of, np.arange(len(read_of), dtype=np.int32)
+    read_rows = read_of
+    read_index = np.arange(len(read_of), dtype=np.int32)
     if (read_of[1:] <= read_of[:-1]).any():  # not each read of a row of its own, in the stream's order
         read_rows, index = np.unique(read_of, return_inverse=True)
         read_index = index.astype(np.int32)
@@ -222,7 +220,8 @@ def pack(units: Units, multiple: int = 1) -> Round:
 
 def _above(lengths: IntArray, parents: IntArray) -> IntArray:
     """How many rows a segment's ancestors have."""
-    rows, at = np.zeros(len(lengths), np.int32), parents
+    rows = np.zeros(len(lengths), np.int32)
+    at = parents
     while (below := at >= 0).any():
         rows += np.where(below, lengths[at], 0)
         at = np.where(below, parents[at], -1)
@@ -240,7 +239,8 @@ def _pieces(
         piece_from[roots] = begun[roots]
         nowhere = np.full(len(starts), -1, np.int32)
         return _piece_fields(starts, lengths, parents, piece_from, nowhere)
-    begins, n_rows = np.union1d(starts, ends).astype(np.int32), int(starts[-1] + lengths[-1])
+    begins = np.union1d(starts, ends).astype(np.int32)
+    n_rows = int(starts[-1] + lengths[-1])
     begins = begins[begins < n_rows]
     first, last = np.searchsorted(begins, starts), np.searchsorted(begins, starts + lengths) - 1
     piece_parents = np.arange(-1, len(begins) - 1, dtype=np.int32)
@@ -258,7 +258,8 @@ def _piece_fields(*values: IntArray) -> dict[str, IntArray]:
 
 def _buffer(arrays: dict[str, IntArray], unit_reads: IntArray) -> Round:
     assert tuple(arrays)[: len(FIELDS)] == FIELDS
-    spans, at = {}, 0
+    spans = {}
+    at = 0
     for name, value in arrays.items():
         spans[name] = (at, at + len(value))
         at = aligned(at + len(value))

@@ -210,7 +210,7 @@ class Reads:
     """The results of a tree's reads, in the order of the reads.
 
     logits [C] float32, cut by offsets [R+1]; logsumexp [R] float32 (NaN without `normalize`); `stepped`, the results of
-    its steps, in their order.
+    its steps.
     """
 
     logits: FloatArray
@@ -219,8 +219,8 @@ class Reads:
     stepped: tuple[Stepped, ...] = ()
 
     def logprobs(self, read: int) -> FloatArray:
-        """Log-probabilities [columns], in nats, over the whole vocabulary, of the read with this number, from 0. It
-        must have `normalize`."""
+        """Log-probabilities [columns] over the whole vocabulary, in nats, of the read with this number and
+        `normalize`."""
         logprobs: FloatArray = self.columns(read) - self.logsumexp[read]
         return logprobs
 
@@ -237,7 +237,8 @@ class Reads:
 def _read_by(segment: int, step: Step) -> IntArray:
     """[3, N] segments, rows and normalize of reads without columns, by which the step's rows get hidden states."""
     found = np.zeros((3, len(step.rows)), np.int32)
-    found[0], found[1] = segment, step.rows
+    found[0] = segment
+    found[1] = step.rows
     return found
 
 

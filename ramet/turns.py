@@ -54,7 +54,8 @@ class Turns:
     when there is nothing to do: none keeps a process from ending. Safe to use from any thread."""
 
     def __init__(self, n_threads: int, name: str) -> None:
-        self._n_threads, self._name = n_threads, name
+        self._n_threads = n_threads
+        self._name = name
         self._small, self._large = _Line(), _Line()
         self._arrived = threading.Condition()
         self._n_waiting = self._n_idle = self._n_running = self._n_large = self._n_overtaken = 0

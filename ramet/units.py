@@ -100,7 +100,8 @@ class Units:
         normalize, *of_trees = zip(*map(_OF_TREE, trees), strict=True)
         given = [*of_trees, *of_units]
         sizes = [[*map(len, arrays)] for arrays in given]
-        data, ends = _laid(itertools.chain.from_iterable(given)), [*itertools.accumulate(map(sum, sizes), initial=0)]
+        data = _laid(itertools.chain.from_iterable(given))
+        ends = [*itertools.accumulate(map(sum, sizes), initial=0)]
         assert len(data) == ends[-1]
         tokens, lengths, parents, blocks, segments, rows, columns, offsets, pages, forks, slots = (
             data[lo:hi] for lo, hi in itertools.pairwise(ends)
@@ -150,8 +151,7 @@ def _widths(offsets: IntArray, n_reads: Sequence[int]) -> IntArray:
 
 
 def filled(units: Units, multiple: int) -> Units:
-    """The units, and behind them a segment that nothing reads or sees, with the rows that are missing to a multiple of
-    `multiple`."""
+    """The units, and a segment that nothing reads or sees, which fills the rows up to a multiple of `multiple`."""
     n_fill = -units.n_tokens % multiple
     return Units.joined([units, _padding(n_fill)]) if n_fill else units
 

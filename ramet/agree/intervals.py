@@ -20,7 +20,8 @@ Interval = tuple[float, float]
 
 def wilson(count: int, of: int) -> Interval:
     """Wilson's score interval (1927) of the share count / of, which has a width at 0 and at 1, too."""
-    share, z2 = count / of, _Z * _Z
+    share = count / of
+    z2 = _Z * _Z
     centre = (share + z2 / (2 * of)) / (1 + z2 / of)
     half = _Z / (1 + z2 / of) * math.sqrt(share * (1 - share) / of + z2 / (4 * of * of))
     low = 0.0 if count == 0 else centre - half

@@ -125,7 +125,8 @@ class Columns:
 
     def measures(self) -> Measures:
         """The measures of these decisions, of which there must be one at least."""
-        n_rows, n = int(self.row.max()) + 1, len(self.row)
+        n_rows = int(self.row.max()) + 1
+        n = len(self.row)
         variation, difference = intervals.ratios(self._row_sums(n_rows))
         value, interval = intervals.quantile(self.largest, QUANTILE, ceiling=1.0)
         return Measures(

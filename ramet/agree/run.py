@@ -49,8 +49,7 @@ class AnswersFile:
 
 
 def read_run(path: Path, advance: Advance, *, by_line: bool = False) -> AnswersFile:
-    """Read a file. Raises InvalidRequest, which names the line, where it is not a run's output, or a row comes
-    twice."""
+    """Read a file. Raises InvalidRequest naming the line where it is not a run's output, or a row comes twice."""
     run = AnswersFile(path)
     for number, data in numbered_rows(path, advance, REMEDY, run.heads):
         row = _row(path, number, data, len(run.rows))

@@ -5,8 +5,7 @@
              /.ramet-writing-XXXX/                        a file being written, renamed into place when whole
 
 Only their own user may read the files, since they hold what requests said. Anything else in the directory is left
-alone. A file's modification time is the time of its last use. Nothing is synced: a file that a loss of power cut short
-has a wrong checksum.
+alone. A file's modification time is the time of its last use. Nothing is synced: a file cut short has a wrong checksum.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ _STALE_S = 3600.0  # no write takes that long: its process is gone
 
 
 class Directory:
-    """The files of entries, by name (a path below the root). Several processes may use one root. Methods raise
-    OSError."""
+    """Files of entries by name (a path below the root), which several processes may use. Methods raise OSError."""
 
     def __init__(self, root: Path, identity: str) -> None:
         self.root = root
@@ -77,8 +75,7 @@ class Directory:
         return {name: size for _, name, size in sorted(found)}
 
     def write(self, name: str, entry: Entry) -> int:
-        """Write an entry under one of our names, whole or not at all. Returns the file's size in bytes. Raises
-        SafetensorError too."""
+        """Write an entry under one of our names, whole or not at all. Returns its bytes. Raises SafetensorError too."""
         self.prepare()
         target = self.root / name
         target.parent.mkdir(exist_ok=True)
@@ -134,8 +131,7 @@ def _listed(directory: str | Path, names: re.Pattern[str]) -> list[os.DirEntry[s
 
 
 def _opened(path: str, flags: int) -> int:
-    """Open a file without waiting for a pipe's other end or following a link, which others may have put in its
-    place."""
+    """Open a file without waiting for a pipe's other end or following a link, which others may have put there."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 

@@ -1,8 +1,7 @@
 """The cache tier on disk: which files there are, and the thread that writes them.
 
-The budget is for the whole directory, with the files of all identities and processes: states of a model that is no
-longer served leave as they age. A failure is logged as a warning, once a kind, and counts as a miss; it never reaches
-the caller.
+The budget is for the whole directory, with files of all identities and processes: states of unserved models age, and
+leave. A failure is logged as a warning, once a kind, and counts as a miss; it never reaches the caller.
 """
 
 from __future__ import annotations
@@ -87,8 +86,7 @@ class Disk:
                 self._discard(name)
 
     def close(self, last: Sequence[tuple[bytes, Entry]] = ()) -> None:
-        """Write what is queued, then as many of the most recently used of `last` (the least recently used come first)
-        as fit, and end the thread."""
+        """Write what is queued and as many of the last entries of `last` as fit, and end the thread."""
         named = [(self._directory.name(key), entry) for key, entry in last]
         fitting = _latest(named, self.max_bytes)
         with self._changed:

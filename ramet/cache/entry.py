@@ -29,8 +29,7 @@ def owned(entry: Mapping[str, torch.Tensor]) -> Entry:
 
 
 def write_entry(file: Path, entry: Entry, label: str) -> None:
-    """Write an entry as safetensors. label: what the entry is, which the checksum covers. Raises OSError or
-    SafetensorError."""
+    """Write an entry as safetensors. The checksum covers `label`, too. Raises OSError or SafetensorError."""
     save_file(entry, file, metadata={"checksum": _checksum(entry, label)})
 
 

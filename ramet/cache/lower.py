@@ -47,7 +47,8 @@ class LowerLevels:
 
     def _get(self, key: bytes, parts: Iterator[tuple[str, torch.Tensor]]) -> bool:
         """Fill the parts from an entry, if it has them all in their shapes and dtypes."""
-        entry, wanted = self.tiers.get(key), dict(parts)
+        entry = self.tiers.get(key)
+        wanted = dict(parts)
         if entry is None or entry.keys() != wanted.keys():
             return False
         if any(entry[name].shape != part.shape or entry[name].dtype != part.dtype for name, part in wanted.items()):

@@ -31,8 +31,7 @@ class Memory:
         return entry
 
     def put(self, key: bytes, entry: Entry) -> list[tuple[bytes, Entry]]:
-        """Take an entry in as the most recently used. Returns the entries that had to leave for it, or the entry itself
-        where it never fits."""
+        """Take an entry in as the most recently used. Returns what had to leave: it, where it never fits."""
         if n_bytes(entry) > self.max_bytes:
             return [(key, entry)]
         self._entries.put(key, entry)

@@ -43,8 +43,7 @@ class Lower(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A full page in the index, and the slot of the checkpoint at its end (-1: none). The key covers all tokens before
-    it too, so a node needs no parent."""
+    """A full page, and the slot of the checkpoint at its end (-1: none). The key covers all tokens before it, too."""
 
     key: bytes
     page: int
@@ -58,8 +57,7 @@ class PrefixIndex:
     """
 
     def __init__(self, pages: Pool, slots: Pool, lower: Lower | None = None) -> None:
-        self.evicted = 0
-        self.evicted_states = 0
+        self.evicted = self.evicted_states = 0
         self._pages = pages
         self._slots = slots
         self._recurrent = len(slots) > 0
@@ -89,8 +87,7 @@ class PrefixIndex:
 
     def match(self, keys: Sequence[bytes]) -> tuple[list[int], int]:
         """The pages of the longest beginning of these keys that is kept and can be continued, and the slot of the state
-        behind them (-1: none). The caller gets a reference to each. A model with recurrent layers continues at
-        checkpoints alone."""
+        behind them (-1: none). The caller gets a reference to each. Recurrent layers continue at checkpoints alone."""
         reach = self._reach(keys)
         while self._recurrent and reach and not self._has_state(keys[reach - 1]):
             reach -= 1
@@ -103,8 +100,7 @@ class PrefixIndex:
         return [node.page for node in found[:end]], state
 
     def keep(self, keys: Sequence[bytes], pages: Sequence[int]) -> list[Node]:
-        """Put full pages, of which there may be more than keys, into the index. Returns their nodes: where a key was
-        there already, its page stays."""
+        """Index the first full pages by these keys. Returns their nodes; a key that was there keeps its page."""
         found: list[Node] = []
         for key, page in zip(keys, pages, strict=False):
             node = self._nodes.get(key)
@@ -127,8 +123,7 @@ class PrefixIndex:
             self._lower.spill_state(_state_key(node.key), slot)
 
     def take_pages(self, n: int) -> list[int] | None:
-        """n pages, each held once; None, and no page taken, when too many are in use. Evicts pages where too few are
-        free."""
+        """n pages, each held once; None, and nothing changed, when too many are in use. Evicts pages if need be."""
         if n > self._pages.n_free:
             self._evict(n - self._pages.n_free)
         if n > self._pages.n_free:
@@ -166,8 +161,7 @@ class PrefixIndex:
         return here if self._lower is None else here + _n_leading(keys[here:], self.__contains__)
 
     def _bring(self, keys: Sequence[bytes]) -> list[Node]:
-        """The nodes of consecutive keys, held, up to the first that cannot be had. Fetches from below what is not on
-        the device."""
+        """The nodes of consecutive keys, held, up to the first that cannot be had. Fetches from below if need be."""
         found = [self._nodes[key] for key in takewhile(self._nodes.__contains__, keys)]
         self._pages.hold([node.page for node in found])  # at once: nothing may leave while others come
         for key in keys[len(found) :]:
@@ -203,8 +197,7 @@ class PrefixIndex:
         return 0, -1
 
     def _bring_state(self, node: Node) -> bool:
-        """Hold the checkpoint at a node for the caller, fetched from below if need be. Returns False where it cannot
-        be had."""
+        """Hold the checkpoint at a node, fetched from below if need be. Returns False where it cannot be had."""
         if node.state < 0:
             slot = self.take_state()
             if slot is None or self._lower is None:

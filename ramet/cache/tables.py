@@ -24,7 +24,8 @@ class Tables:
         self._grow(place + 1, len(path.pages))
         self._paths[place] = path
         self.numbers[place, : len(path.pages)] = path.pages
-        self.n_rows[place], self.n_pages[place] = path.length, len(path.pages)
+        self.n_rows[place] = path.length
+        self.n_pages[place] = len(path.pages)
 
     def drop(self, place: int) -> Path:
         """Give a path back to the caller."""
@@ -41,7 +42,8 @@ class Tables:
         rows are part of the paths only after `advance`; until then this returns the same slots again."""
         if not self.reserve(places, n_more):
             return None
-        size, begun = self.pages.page_size, self.n_rows[places]
+        size = self.pages.page_size
+        begun = self.n_rows[places]
         n = int(n_more.sum())
         owners = np.repeat(np.arange(len(places)), n_more)
         rows = np.arange(n) - np.repeat(np.cumsum(n_more) - n_more, n_more) + begun[owners]
@@ -59,15 +61,15 @@ class Tables:
         self.n_rows[places] += n_more
 
     def context(self, places: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-        """Of these paths [N]: how many rows are in pages [N], how many pages hold them [N], and the pages' numbers,
-        path by path."""
+        """Of these paths [N]: the rows in pages [N], the number of these pages [N], and the pages, path by path."""
         n_rows = self.n_rows[places]
         n_pages = -(-n_rows // self.pages.page_size)
         held = self.numbers[places]
         return n_rows, n_pages, held[np.arange(held.shape[1]) < n_pages[:, None]]
 
     def _add_pages(self, place: int, n_pages: int) -> bool:
-        path, begun = self._paths[place], int(self.n_pages[place])
+        path = self._paths[place]
+        begun = int(self.n_pages[place])
         if not self.pages.append(path, n_pages - begun):
             return False
         self._grow(0, n_pages)
@@ -83,4 +85,5 @@ class Tables:
         more = max(n_places, 2 * places) - places if n_places > places else 0
         wider = max(width, 2 * held) - held if width > held else 0
         self.numbers = np.pad(self.numbers, ((0, more), (0, wider)))
-        self.n_rows, self.n_pages = np.pad(self.n_rows, (0, more)), np.pad(self.n_pages, (0, more))
+        self.n_rows = np.pad(self.n_rows, (0, more))
+        self.n_pages = np.pad(self.n_pages, (0, more))

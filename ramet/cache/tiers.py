@@ -15,7 +15,7 @@ from ramet.cache.prefix_index import KEY_BYTES
 
 
 class Tiers:
-    """Entries (named CPU tensors) by key. The least recently used leave first: memory for disk, and disk for nowhere.
+    """Entries (named CPU tensors) by key; the least recently used leave memory for disk, and disk for good.
     Thread-safe.
 
     memory_bytes, disk_bytes: budgets; 0 switches a tier off. disk: a directory, which others may use too; None switches

@@ -34,8 +34,7 @@ def text_request(data: Mapping[str, Any], model: str) -> ChatRequest | Completio
 
 
 async def reply_row(engine: Engine, request: ChatRequest | CompletionRequest) -> dict[str, Any]:
-    """Write the reply, and return its row. Raises errors of the tree in `ramet.errors`, with the request's own names of
-    fields."""
+    """Write the reply, and return its row. Raises errors of `ramet.errors`, with the request's own names of fields."""
     try:
         requested = RequestedReplies.of(request, engine.name, engine.writer)
         (reply,) = await requested.whole()

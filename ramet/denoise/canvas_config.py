@@ -55,9 +55,9 @@ class CanvasConfig:
 
     @classmethod
     def of(cls, config: Any, generation: Mapping[str, Any]) -> CanvasConfig:
-        """Read a transformers configuration that has a canvas_length, and what generation_config.json holds, if
-        anything. Raises CheckpointError."""
-        own, text = Fields(generation, "generation_config.json"), config.get_text_config()
+        """Read a configuration with a canvas_length, and generation_config.json. Raises CheckpointError."""
+        own = Fields(generation, "generation_config.json")
+        text = config.get_text_config()
         read = {
             key: own.whole(key) if is_whole(usual) else own.real(key, zero=True) for key, usual in _DEFAULTS.items()
         }

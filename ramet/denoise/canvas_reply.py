@@ -74,8 +74,7 @@ class CanvasReply:
         )  # fmt: skip
 
     def _n_rows(self) -> int:
-        """Rows that are read in this step: all, or those that the reply may still have where each canvas has one
-        step."""
+        """Rows to read in this step: all, or, where a canvas has one step, those that the reply may still have."""
         return min(self._n_left, self._width) if self._n_steps == 1 else self._width
 
     def _end_of(self, best: IntArray) -> tuple[int, Finish | None]:

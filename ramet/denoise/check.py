@@ -52,7 +52,8 @@ def n_steps(request: GenerationRequest, settings: CanvasConfig) -> int:
 
 
 def _check_canvas(request: GenerationRequest, settings: CanvasConfig) -> None:
-    w, seed = width(request, settings), request.seed_canvas
+    w = width(request, settings)
+    seed = request.seed_canvas
     if w > settings.canvas_length:
         raise InvalidRequest(f"a canvas has {settings.canvas_length} tokens at most, not {w}", field="canvas_length")
     if seed is not None:

@@ -112,8 +112,7 @@ class Commits:
         return self._rates
 
     def renew(self) -> None:
-        """Solve the rates again, if it is due. Called after each step; due ever more rarely, since solving takes as
-        long as some steps."""
+        """Solve the rates again, if due. Called after each step; due ever more rarely, as it takes as long as steps."""
         self._n_steps += self.is_warm
         if self._n_steps >= self._due:
             self._due = self._n_steps + min(self._n_steps, _RENEWED)

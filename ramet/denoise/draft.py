@@ -59,8 +59,7 @@ class Draft:
         return self.is_last or self.n_taken >= self._settings.stability_threshold
 
     def step(self, *, n_rows: int | None = None, n_best: int = 1) -> Step:
-        """The step that is due, on `tokens`. Only where it is the canvas' only one, n_rows may leave out the last
-        rows."""
+        """The step that is due, on `tokens`. n_rows may leave out the last rows of a canvas' only step."""
         n = len(self.tokens) if n_rows is None else n_rows
         assert n == len(self.tokens) or self._n_steps == 1
         return Step(

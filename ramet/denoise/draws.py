@@ -13,9 +13,9 @@ MAX_TOP_K = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Tokens are drawn from the distribution at `temperature` (0: the likeliest id), cut to the `top_k` likeliest ids
-    (0: all), then to the likeliest ones that have the probability `top_p` together (1: all), with the random numbers of
-    `noise`. Raises InvalidRequest."""
+    """Draws from the distribution at `temperature` (0: the likeliest id), cut to the `top_k` likeliest ids (0: all),
+    then to the likeliest with the probability `top_p` together (1: all), by the numbers of `noise`. Raises
+    InvalidRequest."""
 
     temperature: float
     top_k: int

@@ -35,8 +35,7 @@ class Demand:
 
 
 class ChunkSizes(Protocol):
-    """Chooses the size for a round. `n_other` other rows are in it: prompts, decisions, chunks of a size of their
-    own."""
+    """Chooses the size for a round. It has `n_other` other rows: of prompts, decisions, chunks of fixed sizes."""
 
     def choose(self, demands: Sequence[Demand], n_other: int = 0) -> int: ...
 
@@ -59,8 +58,7 @@ class ChunkTiers:
 
     @classmethod
     def parse(cls, text: str, block: int, largest: int | None = None) -> ChunkTiers:
-        """Parse tiers such as "4:32,32:16,256:8". The block's size stands for `largest`, where that is given. Raises
-        InvalidRequest."""
+        """Parse tiers such as "4:32,32:16,256:8"; the block's size means `largest`, if given. Raises InvalidRequest."""
         if text.count(",") >= MAX_TIERS:
             raise InvalidRequest(f"has more than {MAX_TIERS} sizes", field="chunk_tiers")
         try:
@@ -95,7 +93,8 @@ class Auto:
     """
 
     def __init__(self, seconds: Seconds, block: int, sizes: Sequence[int] | None = None, damping: float = 0.0) -> None:
-        self._seconds, self._damping = seconds, damping
+        self._seconds = seconds
+        self._damping = damping
         self._sizes = np.arange(MIN_SIZE, block + 1) if sizes is None else np.unique(sizes)
         for size in self._sizes.tolist():
             _check(size, block, "chunk_sizes")
@@ -116,8 +115,7 @@ class Auto:
         return int(self._sizes[self._last])
 
     def _outlook(self, demands: Sequence[Demand], guess: Rates) -> tuple[Floats, Floats]:
-        """[C] the tokens that a step with each size gains, and its rows. guess: the rates of demands that have none
-        yet.
+        """[C] the tokens that a step with each size gains, and its rows. guess: rates for demands without.
 
         A sequence with fewer rows than a size gains what chunks of those rows gain. If it counted as one that has them
         all, steps with few rows left, which are cheap, would seem worth larger chunks.

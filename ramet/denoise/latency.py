@@ -147,7 +147,8 @@ def _non_negative(bases: Floats, wanted: Floats) -> tuple[Floats, Floats]:
     n = bases.shape[2]
     gram = np.swapaxes(bases, 1, 2) @ bases
     right = np.einsum("knv,n->kv", bases, wanted)
-    best, least = np.zeros(right.shape), np.full(len(bases), wanted @ wanted)
+    best = np.zeros(right.shape)
+    least = np.full(len(bases), wanted @ wanted)
     for chosen in _subsets(n):
         part = gram[:, chosen[:, None], chosen] + _RIDGE * np.eye(len(chosen))
         found = np.linalg.solve(part, right[:, chosen, None])[..., 0]

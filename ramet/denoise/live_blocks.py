@@ -99,10 +99,10 @@ class LiveBlocks:
         self.rows.reshape(-1)[cells] = False
 
     def accept(self, places: IntArray, offsets: IntArray, tokens: IntArray, confidence: FloatArray) -> None:
-        """Masked rows become pending with these tokens. Rows by their places, and where in their live blocks they
-        are."""
+        """Make masked rows, by their places and where in their live blocks they are, pending with these tokens."""
         assert (tokens != self.mask).all(), "the mask's id was drawn"
-        rows, pending = self.rows.reshape(-1), self._cells(places, offsets)
+        rows = self.rows.reshape(-1)
+        pending = self._cells(places, offsets)
         masked = pending + self.size
         assert rows[masked].all()
         rows[masked] = False

@@ -15,8 +15,7 @@ _RUN = 64  # positions whose numbers are drawn at once
 
 
 class NextTokens:
-    """Each step runs one row of a reply, its last known token. The row is kept, and the token drawn for it is known at
-    once."""
+    """Each step runs a reply's last known token. The row is kept, and the token drawn for it is known at once."""
 
     least = 1
     largest = 1
@@ -105,8 +104,7 @@ class NextTokens:
         return Emitted(chunks.n_reads, tokens.astype(np.int32), logprobs, table.finish(places, tokens))
 
     def _drawing(self, places: IntArray) -> FloatArray:
-        """[N] the uniform numbers by which replies draw their next tokens, one a position. Makes _RUN of them at
-        once."""
+        """[N] the uniform numbers by which replies draw their next tokens; makes those of _RUN positions at once."""
         at = self._table.emitted[places]
         is_hot = self._table.temperatures[places] > 0
         due = places[is_hot & (self._runs[places] != at // _RUN)]

@@ -1,5 +1,4 @@
-"""Noise: random numbers that depend on their use alone, so that a request draws the same ones whatever shares its
-rounds."""
+"""Noise: random numbers that depend on their use alone, so that a request draws the same ones in any company."""
 
 from __future__ import annotations
 

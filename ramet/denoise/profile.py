@@ -24,8 +24,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What timings depend on: the model's fingerprint, the dtype, the device's name, and Ramet's version with all else
-    that decides which kernels run."""
+    """What timings depend on: the model's fingerprint, the dtype, the device, and Ramet's version with its kernels."""
 
     model: str
     dtype: str

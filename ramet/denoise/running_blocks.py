@@ -37,8 +37,7 @@ class RunningBlocks:
     is kept beside the first step of the next block, whose rows see its final tokens. So tokens are those of the loops
     that these models were published with, and pages hold what a pass over all tokens leaves there.
 
-    With the mode "block" each step runs one whole block, and a step of its own keeps it, as other engines do: what
-    chunks are compared with.
+    With the mode "block" each step runs one whole block, and a step of its own keeps it, as other engines do.
 
     The last block is run to its end wherever a reply's last position is, so that a short reply is the beginning of a
     longer one.
@@ -118,7 +117,8 @@ class RunningBlocks:
 
     def take(self, chunks: Chunks, tokens: IntArray, confidence: FloatArray, entropy: FloatArray) -> Emitted:
         assert len(tokens) == len(confidence) == len(entropy) == len(chunks.reads)
-        places, live = chunks.places, self._live
+        places = chunks.places
+        live = self._live
         owner = owners(chunks.n_reads)
         offsets = chunks.positions[chunks.reads] - live.start[places][owner]
         steps = live.step(places)
@@ -141,8 +141,7 @@ class RunningBlocks:
             self._streaks = grown(self._streaks, more)
 
     def _n_next(self, places: IntArray, wanted: BoolArray) -> IntArray:
-        """[N] rows of the block to be opened: the next one, beside what is pending of a block that is decided, or
-        ahead."""
+        """[N] rows of the next block, which opens beside the pending rows of a decided one, or ahead."""
         goes_on = self._table.end[places] > self._live.start[places] + self._block
         found: IntArray = self._block * (wanted & goes_on & (self._live.n_open[places] == 1))
         return found
@@ -175,8 +174,7 @@ class RunningBlocks:
         return self._chunks(places, n_rows, owner, cells, keeps)
 
     def _chunks(self, places: IntArray, n_rows: Ints, owner: Ints, cells: Ints, keeps: BoolArray) -> Chunks:
-        """The step of rows by their cells in `LiveBlocks.rows`. keeps [N, 2]: whether pending rows are kept, by
-        block."""
+        """The step of rows by their cells in LiveBlocks.rows. keeps [N, 2]: whether blocks keep pending rows."""
         n, offsets, masked = len(places), self._live.offsets[cells], self._live.is_masked[cells]
         reads = np.flatnonzero(masked)
         n_reads = np.bincount(owner[reads], minlength=n)
@@ -184,7 +182,7 @@ class RunningBlocks:
         n_behind = np.bincount(owner[behind], minlength=n)
         n_kept = np.bincount(owner[~masked & keeps[owner, behind.astype(np.intp)]], minlength=n)
         lengths = np.stack((n_rows - n_behind, n_behind), 1)
-        return self._made(places, owner, offsets, reads, n_rows, n_kept, n_reads, lengths)
+        return self._made(places, owner, offsets, reads, n_kept, n_reads, lengths)
 
     def _whole(self, places: IntArray) -> Chunks:
         """The whole first block of each, kept where all of it is known."""
@@ -194,24 +192,16 @@ class RunningBlocks:
         n_rows, offsets = np.full(n, block), np.tile(np.arange(block), n)
         lengths = np.stack((n_rows, np.zeros_like(n_rows)), 1)
         n_kept = np.where(n_reads == 0, block, 0)
-        return self._made(places, owners(n_rows), offsets, np.flatnonzero(masked), n_rows, n_kept, n_reads, lengths)
+        return self._made(places, owners(n_rows), offsets, np.flatnonzero(masked), n_kept, n_reads, lengths)
 
     def _made(
-        self,
-        places: IntArray,
-        owner: Ints,
-        offsets: Ints,
-        reads: Ints,
-        n_rows: Ints,
-        n_kept: Ints,
-        n_reads: Ints,
-        lengths: Ints,
+        self, places: IntArray, owner: Ints, offsets: Ints, reads: Ints, n_kept: Ints, n_reads: Ints, lengths: Ints
     ) -> Chunks:
         """The step of rows by where in their replies' live blocks they are; lengths [N, 2] are by block."""
         of = places[owner]
         return Chunks(
             places=places,
-            n_rows=n_rows.astype(np.int32),
+            n_rows=lengths.sum(1, dtype=np.int32),
             n_kept=n_kept.astype(np.int32),
             n_segments=(lengths > 0).sum(1, dtype=np.int32),
             n_reads=n_reads.astype(np.int32),
@@ -223,8 +213,7 @@ class RunningBlocks:
         )
 
     def _uniforms(self, places: IntArray, n_reads: Ints, offsets: Ints) -> FloatArray:
-        """[M] the uniform numbers by which the rows that are read draw: each follows from the row's block, the block's
-        step and the row's place in it."""
+        """[M] the numbers by which rows draw, each by the row's block, the block's step and the row's place."""
         found = np.zeros(len(offsets), np.float32)
         hot = np.flatnonzero((self._table.temperatures[places] > 0) & (n_reads > 0))
         if not len(hot):

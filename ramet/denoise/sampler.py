@@ -23,8 +23,7 @@ def temperature(settings: CanvasConfig, step: int) -> float:
 def accepted(entropy: FloatArray, bound: float) -> BoolArray:
     """Which rows keep their drawn ids, by their entropies [N] in nats: in the order of entropy, each row whose
     predecessors' entropies sum to no more than `bound`. That sum bounds the information that the rows have about each
-    other, which drawing them together ignores. Accepts one row at least; of equal entropies the first row comes
-    first."""
+    other, which drawing them together ignores. Accepts one row at least."""
     order = np.argsort(entropy, kind="stable")
     before = np.zeros(len(entropy))
     np.cumsum(entropy[order[:-1]], dtype=np.float64, out=before[1:])

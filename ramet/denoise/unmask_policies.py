@@ -27,7 +27,8 @@ class UnmaskPolicies:
             if not self._free:
                 self._grow(unmasking)
             number = self._numbers[unmasking] = self._free.pop()
-            self.groups[number], self.thresholds[number] = unmasking, unmasking.threshold
+            self.groups[number] = unmasking
+            self.thresholds[number] = unmasking.threshold
             self._is_plain[number] = unmasking.strategy == "low_confidence_dynamic" and unmasking.quota(0) == 1
         self._n_replies[self._numbers[unmasking]] += 1
         return self._numbers[unmasking]
@@ -49,7 +50,8 @@ class UnmaskPolicies:
         self._free.append(len(self.groups))
         self.groups.append(unmasking)
         self._n_replies.append(0)
-        self.thresholds, self._is_plain = np.append(self.thresholds, np.float32(0)), np.append(self._is_plain, True)
+        self.thresholds = np.append(self.thresholds, np.float32(0))
+        self._is_plain = np.append(self._is_plain, True)
 
     def settle(
         self, groups: IntArray, steps: IntArray, n_reads: IntArray, confidence: FloatArray, entropy: FloatArray
@@ -70,8 +72,7 @@ class UnmaskPolicies:
 
 
 def surest(confidence: FloatArray, owner: Places, which: BoolArray) -> BoolArray:
-    """[M] whether a row is the surest of its reply, or the leftmost of several, for the replies `which` [N]. owner [M],
-    ascending: the reply of each row."""
+    """[M] the surest row, the leftmost of equals, of each reply of `which` [N]. owner [M] ascends."""
     found = np.zeros(len(confidence), np.bool_)
     rows = np.flatnonzero(which[owner])
     rows = rows[np.lexsort((-confidence[rows], owner[rows]))]

@@ -33,8 +33,8 @@ def check(packed: Round, reads: Sequence[Reads], logsumexp: torch.Tensor, sample
 
 
 def probe(vocab_size: int, *, has_canvases: bool) -> Batch:
-    """A round of our own, with a few ids from the whole vocabulary: where its logits are not finite either, no request
-    is to blame."""
+    """A round of a few ids from the whole vocabulary: where its logits are not finite either, no request is to
+    blame."""
     ids = np.linspace(0, vocab_size - 1, _N_PROBED, dtype=np.int32)
     read = [Read([int(ids[0])])]
     trunk = Segment(ids, reads=() if has_canvases else read)

@@ -122,8 +122,7 @@ class Loop:
         return None
 
     def commit(self, batch: Batch, result: RoundResult) -> None:
-        """Give results to their jobs and rows to the index. Answer the callers of what is complete, or go on to the
-        next tree."""
+        """Give results to their jobs and rows to the index; answer callers, or go on to the next tree of a read."""
         now = time.perf_counter()
         took, self._since = now - self._since, now
         for job in batch.jobs:

@@ -96,7 +96,8 @@ class AttentionShape:
 
     def _qkv(self, parts: LayerParts) -> Linear:
         """q_proj and kv_proj as one product; rows of a gate, which follow the queries', come behind the rest."""
-        width, merged = self.n_heads * self.head_dim, []
+        width = self.n_heads * self.head_dim
+        merged = []
         for ending in ("", "_bias") if parts.has("q_proj_bias") else ("",):
             q, kv = parts.take(f"q_proj{ending}"), parts.take(f"kv_proj{ending}")
             merged.append(torch.cat((q[:width], kv, q[width:])))
@@ -128,7 +129,8 @@ class AttentionMixer:
 
     def __call__(self, x: torch.Tensor, run: LayerRun, given: Queries, queries: Queries) -> torch.Tensor:
         """x [N', C] float32, the rows of `given`; returns [N, C], the rows of `queries`, which are among them."""
-        shape, normed = self.shape, self.ops.rms_norm(x, self.norm, self.eps, run.dtype)
+        shape = self.shape
+        normed = self.ops.rms_norm(x, self.norm, self.eps, run.dtype)
         owner = self.layer if shape.keys_of is None else shape.keys_of
         pages = run.store.pages(owner) if run.store is not None else None
         if self.qkv_proj is not None:
@@ -149,7 +151,8 @@ class AttentionMixer:
         self, projected: torch.Tensor, run: LayerRun, pages: KeyValue | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Queries [T, Hq, D], keys and values [T, Hk, D], which are kept in pages, and the gate [T, Hq * D], if any."""
-        shape, gate = self.shape, None
+        shape = self.shape
+        gate = None
         if shape.gated:
             width = shape.n_heads * shape.head_dim
             projected, gate = projected[:, :-width], projected[:, -width:]
@@ -183,8 +186,7 @@ class AttentionMixer:
         return k, self._seen(k, v, run, pages)
 
     def _seen(self, k: torch.Tensor, v: torch.Tensor, run: LayerRun, pages: KeyValue | None) -> torch.Tensor:
-        """The values as rows see them, which together with the keys are left to the layers and rounds that read
-        them."""
+        """The values as rows see them. Leaves them and the keys to the layers and rounds that read them."""
         if self.shape.unit_values:
             v = self.ops.rms_norm(v, None, self.eps)
             if pages is not None:
@@ -198,7 +200,9 @@ class AttentionMixer:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Queries [N, Hq, D], and the gate [N, Hq * D] where there is one."""
         assert self.q_proj is not None
-        shape, projected, gate = self.shape, self.q_proj(normed), None
+        shape = self.shape
+        projected = self.q_proj(normed)
+        gate = None
         if shape.gated:
             projected, gate = projected.chunk(2, 1)
         rotation = run.rotation(shape.rotary, queries)

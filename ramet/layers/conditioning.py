@@ -39,8 +39,7 @@ class SelfConditioning:
         return cls(parts.norm("norm"), gate_up_proj, down_proj, shape.activation, parts.eps, parts.ops)
 
     def __call__(self, x: torch.Tensor, whole: torch.Tensor, soft: Soft | None) -> torch.Tensor:
-        """x [T, C] float32, the embeddings of the stream, and whole [T], which of its rows are of a canvas; returns
-        [T, C]."""
+        """x [T, C] float32, the stream's embeddings, and whole [T], the rows of canvases; returns [T, C]."""
         if soft is not None:
             normed = self.ops.rms_norm(soft.values, self.norm, self.eps)
             signal = self.down_proj(self.ops.gated(self.gate_up_proj(normed), self.activation))

@@ -120,8 +120,10 @@ class Decoder:
         """The final hidden states [N, C] of the rows that are read. Layers that leave nothing to later rows compute
         these rows alone. which: ascending, the layers to go through instead of all. soft: what the step before made of
         canvases, where there was one; for models that are conditioned on it."""
-        run, n_every = LayerRun(stream, store, self.rotaries, self.dtype, self.ops), self.shape.n_every
-        x, given = self._embed(stream, soft), stream.every
+        run = LayerRun(stream, store, self.rotaries, self.dtype, self.ops)
+        n_every = self.shape.n_every
+        x = self._embed(stream, soft)
+        given = stream.every
         if self.per_layer is not None:
             run.per_layer = self.per_layer(stream, x)
         for i in range(len(self.layers)) if which is None else which:

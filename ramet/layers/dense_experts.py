@@ -54,8 +54,7 @@ class DenseExpertsShape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaledRouter:
-    """Chooses each row's experts: scale [C] on the norm that the product [E, C] sees, expert_scale [E] float32 on their
-    weights."""
+    """Chooses each row's experts: scale [C] on the input of the product [E, C], expert_scale [E] float32 on weights."""
 
     scale: torch.Tensor
     proj: Linear

@@ -17,8 +17,7 @@ from ramet.round import Queries
 
 @dataclass(frozen=True, slots=True)
 class DeltaShape:
-    """A gated delta rule behind a short convolution (Gated DeltaNet, Yang et al. 2025). Its methods are those of
-    `AttentionShape`."""
+    """A gated delta rule behind a short convolution (Yang et al. 2025), with the methods of `AttentionShape`."""
 
     n_key_heads: int
     n_value_heads: int
@@ -115,10 +114,12 @@ class GatedDeltaMixer:
 
     def __call__(self, x: torch.Tensor, run: LayerRun, given: Queries, queries: Queries) -> torch.Tensor:
         """x [N', C] float32, the rows of `given`, which are all; returns [N, C], the rows of `queries`."""
-        shape, stream = self.shape, run.stream
+        shape = self.shape
+        stream = run.stream
         states = run.store.states(self.layer) if run.store is not None else None
         projected = self.in_proj(self.ops.rms_norm(x, self.norm, self.eps, run.dtype))
-        wide, n_values = shape.n_channels, shape.n_value_heads * shape.value_dim
+        wide = shape.n_channels
+        n_values = shape.n_value_heads * shape.value_dim
         mixed, z, b, a = projected.split([wide, n_values, shape.n_value_heads, shape.n_value_heads], 1)
         mixed = self.ops.causal_conv(mixed, self.conv, stream, states)
         keys = shape.n_key_heads * shape.key_dim

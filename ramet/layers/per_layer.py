@@ -25,7 +25,8 @@ class PerLayerShape:
     def inputs(self, weights: Weights, n_every: int, hidden_size: int, eps: float, ops: Ops) -> PerLayerInputs:
         """What layers of `hidden_size` are given; the MLPs of the first `n_every` but one work on all rows."""
         table, proj = weights.pop("per_layer_embedding"), weights.pop("per_layer_model_proj")
-        norm, cut = weights.pop("per_layer_norm").float(), (n_every - 1) * self.size
+        norm = weights.pop("per_layer_norm").float()
+        cut = (n_every - 1) * self.size
 
         def part(columns: slice) -> PerLayerPart:
             return PerLayerPart(table[:, columns], ops.pack(proj[columns]), norm, hidden_size, eps, ops)
@@ -51,8 +52,7 @@ class PerLayerPart:
     ops: Ops
 
     def __call__(self, tokens: torch.Tensor, x: torch.Tensor) -> list[torch.Tensor]:
-        """tokens [N] and their embeddings x [N, C] float32; for each layer [N, P], rounded where transformers
-        rounds."""
+        """tokens [N], their embeddings x [N, C] float32 -> for each layer [N, P], rounded where transformers rounds."""
         size = len(self.norm)
         known = functional.embedding(tokens, self.table)
         known = known * torch.tensor(size**0.5, dtype=known.dtype)

@@ -157,8 +157,7 @@ def choose(
     which goes with experts) to a name of BACKENDS, or to "cpu", the best of the CPU's. With `invariant` the bits of a
     row do not depend on what else is in the round.
 
-    Raises InvalidRequest for other names, for backends of another device, and for a card that the kernels do not
-    support.
+    Raises InvalidRequest for other names, backends of another device, and cards that the kernels do not support.
     """
     for name in override:
         if name not in OPS:

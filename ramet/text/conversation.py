@@ -30,7 +30,8 @@ class Conversation:
         most: int = sys.maxsize,
     ) -> None:
         """`most` is the most ids of a prompt. A prompt with many more is refused before all of it is encoded."""
-        self.tokenizer, self._most = tokenizer, most
+        self.tokenizer = tokenizer
+        self._most = most
         self.template = None if template is None else ChatTemplate(template, tokenizer.specials, variables)
 
     def prompt(self, text: str) -> list[int]:

@@ -1,8 +1,6 @@
-"""Rules for the operations of a chat template that may write, or take, more than in proportion to their arguments: each
-is counted before it runs.
+"""Rules for operations of chat templates that may cost more than in proportion to their arguments, counted beforehand.
 
-A rule takes RenderLimits, then the operation's arguments. It returns the first argument, on which the operation then
-works.
+A rule takes RenderLimits, then the operation's arguments, the first of which it returns for the operation.
 """
 
 # ruff: noqa: ARG001 - a rule names what its operation takes
@@ -150,7 +148,8 @@ def _percent(limits: RenderLimits, value: Any, *args: Any, **kwargs: Any) -> Any
 
 
 def _format(limits: RenderLimits, value: str, *args: Any, **kwargs: Any) -> str:
-    given, most = limits.weight(args) + limits.weight(kwargs), len(value)
+    given = limits.weight(args) + limits.weight(kwargs)
+    most = len(value)
     for _, field, spec, _ in Formatter().parse(value):
         if spec and "{" in spec:
             raise LimitReached("takes a format's width from a value, which has no limit")

@@ -43,7 +43,8 @@ class RenderLimits:
         self.max_letters = LETTERS + LETTERS_A_LETTER * weight
         self.max_steps = STEPS + STEPS_A_LETTER * weight
         self.max_seconds = min(MAX_SECONDS, SECONDS + weight // LETTERS_A_SECOND)
-        self._letters, self._steps = self.max_letters, self.max_steps
+        self._letters = self.max_letters
+        self._steps = self.max_steps
         self._ends = time.thread_time() + self.max_seconds
 
     def step(self) -> None:
@@ -119,9 +120,11 @@ class RenderLimits:
                 weight += ENTRY + len(item)
             elif isinstance(item, CONTAINERS):
                 inner = self._measured(item)
-                weight, depth = weight + inner[0], max(depth, inner[1])
+                weight = weight + inner[0]
+                depth = max(depth, inner[1])
             else:
-                weight, depth = weight + ENTRY + self.weight(item), max(depth, self.depth(item))
+                weight = weight + ENTRY + self.weight(item)
+                depth = max(depth, self.depth(item))
         return self._keep(value, weight, depth + 1)
 
     def _keep(self, value: Any, weight: int, depth: int) -> tuple[int, int, Any]:

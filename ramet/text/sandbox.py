@@ -1,5 +1,4 @@
-"""The environment of chat templates: `transformers`' own, with each operation counted by the RenderLimits of its
-rendering.
+"""The environment of chat templates: `transformers`' own, whose operations are counted by a rendering's RenderLimits.
 
 A template's tree is changed before it is compiled: loops and macros begin with a step; what is written, made or
 compared goes through a filter of this file (its name, such as ``=made``, is none that a template can spell). Filters,
@@ -75,8 +74,7 @@ class Environment(ImmutableSandboxedEnvironment):
 
 @cache
 def environment() -> Environment:
-    """The one environment of all templates. Imports transformers, which takes a second unless it was imported
-    before."""
+    """The one environment of all templates. The first call may import transformers, in a second."""
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
     return Environment(_compile_jinja_template("").environment)
@@ -88,8 +86,7 @@ def _limits(context: Context) -> RenderLimits:
 
 
 def _without_repr(namespace: type) -> type:
-    """A namespace class with a short text: namespaces hold namespaces, so their full text may be far longer than all
-    that they hold."""
+    """A namespace class with a short text: they hold each other, so a full text may be far longer than its parts."""
     return type("Namespace", (namespace,), {"__repr__": object.__repr__})
 
 

@@ -11,9 +11,8 @@ _SPACE = "▁"
 
 
 class Spelling:
-    """The bytes of each id of a `tokenizers.Tokenizer`. The bytes of a text's ids, joined, are the text in UTF-8, so a
-    character may be spread over several ids; ids whose own texts look alike differ in their bytes. Safe to share
-    between threads."""
+    """The bytes of each id of a `tokenizers.Tokenizer`. A text is their bytes, joined, so a character may be spread
+    over several ids, and ids that look alike differ in their bytes. Safe to share between threads."""
 
     def __init__(self, full: tokenizers.Tokenizer) -> None:
         self._full = full
@@ -40,8 +39,7 @@ class Spelling:
 
 
 def _alphabet() -> dict[str, int]:
-    """The character that stands for each byte in byte-level BPE (GPT-2): its own where that is visible, else one behind
-    the first 256."""
+    """GPT-2's character for each byte: its own where that is visible, else one behind the first 256."""
     visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in visible]
     return {chr(byte): byte for byte in visible} | {chr(256 + n): byte for n, byte in enumerate(others)}

@@ -106,8 +106,7 @@ class Tokenizer:
         )
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a caller's text: without control tokens, whatever the text spells, without BOS, and without an added
-        leading space.
+        """Ids of a caller's text: without control tokens, whatever it spells, BOS, or an added leading space.
 
         Raises InvalidRequest for text that no ids can stand for: half of a surrogate pair, or a control token's text
         in a vocabulary that cannot spell it in pieces.
@@ -247,8 +246,7 @@ def _splits_between_words(byte_level: bool, vocabulary: Iterable[str], encode: C
 
 def _splits_before_words(byte_level: bool, vocabulary: Iterable[str], encode: Callable[[str], list[int]]) -> bool:
     """Whether texts split at a line break before a letter or a digit, proven as in `_splits_between_words`. A
-    pre-tokenizer may separate the last line break before a word from those before it, so the first part is encoded with
-    a word behind it."""
+    pre-tokenizer may part the last line break before a word from others, so the first part is encoded with a word."""
 
     def lead(a: str) -> list[int]:
         return encode(a + WORD)[:-1]
@@ -272,8 +270,7 @@ def _are_cuts(
     pairs: Iterable[tuple[str, str]],
     lead: Callable[[str], list[int]] | None = None,
 ) -> bool:
-    """Whether each text has the ids of its two parts, where `lead` gives those of the first. False where the vocabulary
-    cannot spell a part."""
+    """Whether each text has the ids of its two parts, where `lead` gives those of the first and all can be spelled."""
     lead = lead or encode
     try:
         return all(encode(a + b) == lead(a) + encode(b) for a, b in pairs)

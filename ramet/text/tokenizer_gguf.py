@@ -43,7 +43,8 @@ def _built(fields: Fields, tokens: list[str], known: Mapping[str, PreTokenizer])
         adds_bos = True
     else:
         pre = _pre(fields, known)
-        full, adds_bos = _byte_level(tokens, fields.texts("tokenizer.ggml.merges"), pre, fields.where), pre.adds_bos
+        full = _byte_level(tokens, fields.texts("tokenizer.ggml.merges"), pre, fields.where)
+        adds_bos = pre.adds_bos
         types = fields.wholes("tokenizer.ggml.token_type")
         if types and len(types) != len(tokens):
             raise fields.wrong("tokenizer.ggml.token_type", f"a list of a number for each of {len(tokens)} tokens")
@@ -57,7 +58,8 @@ def _built(fields: Fields, tokens: list[str], known: Mapping[str, PreTokenizer])
 
 
 def _pre(fields: Fields, known: Mapping[str, PreTokenizer]) -> PreTokenizer:
-    model, name = fields.get("tokenizer.ggml.model"), fields.text("tokenizer.ggml.pre")
+    model = fields.get("tokenizer.ggml.model")
+    name = fields.text("tokenizer.ggml.pre")
     remedy = "use the model's safetensors directory, which holds its tokenizer.json"
     if model != "gpt2":
         raise CheckpointError(

@@ -44,8 +44,8 @@ def read_tokenizer(directory: Path, stop_ids: Iterable[int] = ()) -> Tokenizer:
 
 
 def read_template(directory: Path) -> str | None:
-    """The chat template: chat_template.jinja, else the one (named "default") in tokenizer_config.json, else None.
-    Raises CheckpointError."""
+    """The chat template: chat_template.jinja, else that in tokenizer_config.json ("default"). Raises
+    CheckpointError."""
     with contextlib.suppress(FileNotFoundError):
         return read_text(directory / "chat_template.jinja", MOST_TEMPLATE)
     path = directory / "tokenizer_config.json"

@@ -18,8 +18,7 @@ _MOST_PIECE = 512  # letters: every way to cut each is looked at
 
 
 def spm_tokenizer(metadata: Mapping[str, Any], where: str) -> tuple[tokenizers.Tokenizer, list[str]]:
-    """The tokenizer, and its vocabulary as it spells the pieces. `where` names the file in errors. Raises
-    CheckpointError.
+    """The tokenizer, and its vocabulary as it spells pieces. `where` names the file. Raises CheckpointError.
 
     SentencePiece (Kudo and Richardson 2018) joins the two neighbours whose piece has the highest score, the leftmost of
     equal ones. The merges are all ways to cut a piece in two, the highest score first; transformers derives the same.

@@ -58,7 +58,7 @@ class Checkpoint(Protocol):
         """The chat template's text, if there is one."""
 
     def frame(self, variables: Mapping[str, Any] = MappingProxyType({})) -> Frame:
-        """The text that the chat template, if there is one, writes around a user's content with these variables. Raises
+        """What the chat template, if any, writes around a user's content, with these variables. Raises
         CheckpointError."""
 
 

@@ -44,8 +44,7 @@ class Hashing:
         self._files = [_File.begun(file, self._pool) for file in files]
 
     def results(self) -> list[str]:
-        """Wait for the digest of each file, in hexadecimal digits. Raises CheckpointError for a file that changed
-        meanwhile, or that cannot be read."""
+        """Wait for the digests, hexadecimal. Raises CheckpointError for a file that changed or that cannot be read."""
         parts = [part for file in self._files for part in file.parts]
         for part in tqdm(parts, desc="Hashing the files", unit="part", delay=_QUIET_S, disable=None):
             wait([part])
@@ -62,7 +61,10 @@ class _File:
     """A file whose parts are being hashed, or whose digest is remembered."""
 
     def __init__(self, path: Path, known: str | None, begun: dict[str, int], parts: Sequence[Future[bytes]]) -> None:
-        self._path, self._known, self._begun, self.parts = path, known, begun, parts
+        self._path = path
+        self._known = known
+        self._begun = begun
+        self.parts = parts
         self._at_ns = time.time_ns()
 
     @classmethod
@@ -89,7 +91,8 @@ class _File:
 
 
 def _part(path: Path, start: int) -> bytes:
-    digest, held = hashlib.sha256(), memoryview(bytearray(_READ))
+    digest = hashlib.sha256()
+    held = memoryview(bytearray(_READ))
     with path.open("rb", buffering=0) as file:
         file.seek(start)
         for _ in range(0, _PART, _READ):

@@ -20,8 +20,7 @@ class Fingerprint:
         self._hashing = Hashing(files)
 
     def result(self) -> str:
-        """Wait for the fingerprint: 32 hexadecimal digits, equal only for equal files with equal names. Raises
-        CheckpointError."""
+        """Wait for it: 32 hexadecimal digits, equal only for equal files with equal names. Raises CheckpointError."""
         named = sorted(zip(self._names, self._hashing.results(), strict=True))
         return hashlib.sha256(repr(named).encode()).hexdigest()[:N_DIGITS]
 

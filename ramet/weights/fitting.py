@@ -13,8 +13,7 @@ from ramet.text.tokenizer import Tokenizer
 
 def check_fits(tokenizer: Tokenizer, n_rows: int, where: str) -> Tokenizer:
     """Return the tokenizer. Raises CheckpointError where an id that a text may have, or one that begins or ends it,
-    lies behind the embedding's last row. Control tokens may lie there, as that of images does in Gemma 3's text models:
-    no text has them."""
+    lies behind the embedding's last row. Control tokens may, as that of images does in Gemma 3's text models."""
     _check_ids("the vocabulary", [tokenizer.last], n_rows, where)
     _check_ids("the begin of a text", [] if tokenizer.bos is None else [tokenizer.bos], n_rows, where)
     _check_ids("the end of a text", tokenizer.stop_ids, n_rows, where)

@@ -113,7 +113,8 @@ def _architecture(file: GgufFile, fields: Fields) -> GgufArchitecture:
         raise CheckpointError(
             f"{file.path}: general.type is {shown(kind)}: it belongs to a model and is none; name the model's"
         )
-    name, known = fields.text("general.architecture"), architectures()
+    name = fields.text("general.architecture")
+    known = architectures()
     if name is None or name not in known:
         names = ", ".join(known)
         raise CheckpointError(f"{file.path}: unknown general.architecture {shown(name)}; known are {names}")

@@ -87,7 +87,8 @@ def _head_dim(own: GgufKeys, default: int) -> int:
 
 
 def _rope(own: GgufKeys, length: int, factors: Sequence[float] | None, head_dim: int) -> dict[str, Any]:
-    prefix, where = own.full("rope"), own.fields.where
+    prefix = own.full("rope")
+    where = own.fields.where
     factor = own.fields.real(f"{prefix}.scaling.factor", zero=True)
     # llama.cpp takes a factor without a type as a linear one.
     kind = own.fields.text(f"{prefix}.scaling.type") or ("linear" if factor else "none")

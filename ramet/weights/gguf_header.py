@@ -55,7 +55,9 @@ class Header:
     """Reads the header in the bytes of the file at `path`."""
 
     def __init__(self, data: memoryview, path: Path) -> None:
-        self._view, self._path, self._at = data, path, 0
+        self._view = data
+        self._path = path
+        self._at = 0
         self._field = "the header"  # what is being read, for errors
 
     def read(self) -> tuple[dict[str, Any], dict[str, Entry]]:

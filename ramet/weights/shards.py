@@ -37,9 +37,11 @@ def open_tensors(directory: Path) -> tuple[dict[str, Any], list[Path]]:
     if index is None:
         only = _only(directory, found)
         file = _opened(directory / only)
-        tensors, used = dict.fromkeys(file.keys(), file), {only}
+        tensors = dict.fromkeys(file.keys(), file)
+        used = {only}
     else:
-        tensors, used = _placed(directory, index), set(index.values())
+        tensors = _placed(directory, index)
+        used = set(index.values())
     _check_others(directory, sorted(found - used), tensors)
     return tensors, [directory / name for name in sorted(used)]
 

@@ -1,5 +1,4 @@
-"""Which tiles of queries walk which blocks of keys: the work lists of triton.py, which native/plan_attention.cpp makes
-from a round's arrays.
+"""The work lists of triton.py: which tiles of queries walk which blocks of keys (made by native/plan_attention.cpp).
 
 A *run* is the keys of one segment (see reference.py). Its keys are counted off in blocks of KEYS from its first one.
 The runs of a path, in its order, are the runs of the context (a stretch of the table `runs`) and then the *chain*, one
@@ -93,8 +92,7 @@ def room(
     invariant: bool,
     processors: int,
 ) -> dict[str, int]:
-    """How long the lists get at most that `triton.attention` takes from Stream.work for one kind of layer, every or the
-    read rows.
+    """The greatest lengths of the lists in Stream.work for one kind of layer, whose queries are every or the read rows.
 
     "<name>/items<width>" for each width of tile in use, "<name>/joins": a row that begins with the number of rows that
     follow, then rows of ITEM or JOIN, the longest items first. "<name>/runs" and "<name>/segments": rows of RUN and

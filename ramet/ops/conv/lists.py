@@ -1,5 +1,4 @@
-"""The work lists of the causal convolution in Triton, which native/plan_recurrent.cpp makes: where each row's
-predecessors are.
+"""The work lists of the causal convolution in Triton: where each row's predecessors are (native/plan_recurrent.cpp).
 
 Sources of inputs: a row of the stream, or -2 - n for the nth row of all windows, or -1 for zeros. "conv/before": the
 width - 1 inputs before each row, the newest first. "conv/after": the number of pieces whose state is kept, then for

@@ -25,8 +25,8 @@ class ConvCall(ctypes.Structure):
 
 
 class NativeConv(NativeOp):
-    """In bfloat16 and float32, with a width of 2 to 4 and a multiple of 16 channels. A row's bits depend on the W rows
-    of its path alone."""
+    """In bfloat16 and float32, widths of 2 to 4, multiples of 16 channels. A row's bits depend on the W rows of its
+    path."""
 
     def takes(self, shape: OpShape) -> str | None:
         """See `Variant`."""

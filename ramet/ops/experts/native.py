@@ -16,8 +16,7 @@ _BFLOAT16_UNITS = ("amx-bf16", "avx512-bf16")
 
 
 class NativeExperts(NativeOp):
-    """In float32, and in bfloat16 where the processor multiplies it itself: experts take most of a model's memory, and
-    are not widened."""
+    """In float32, and in bfloat16 where the processor multiplies it: experts, most of a model's memory, stay narrow."""
 
     def __init__(self, found: Library) -> None:
         super().__init__(found)

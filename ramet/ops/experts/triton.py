@@ -295,8 +295,7 @@ def _gate_up(
     activation: tl.constexpr, block_rows: tl.constexpr, block_columns: tl.constexpr, block_terms: tl.constexpr,
     described: tl.constexpr, rest_columns: tl.constexpr,
 ) -> None:  # fmt: skip
-    """A tile of hidden [tiles * block_rows, I]: activation(gate) * up. Columns that make no whole tile are a narrower
-    one."""
+    """A tile of hidden [tiles * block_rows, I]: activation(gate) * up. The last columns may make a narrower tile."""
     n_blocks: tl.constexpr = (size + block_columns - 1) // block_columns
     tile, block = tl.program_id(0) // n_blocks, tl.program_id(0) % n_blocks
     if tile >= tl.load(tiles):
@@ -408,8 +407,7 @@ Variant = tuple[Any, dict[str, str], dict[str, Any], dict[str, int]]
 
 
 def variants() -> Iterator[Variant]:
-    """What Gemma 4's shapes launch, to be compiled for cards that are not here: (kernel, signature, constants,
-    options)."""
+    """The launches of Gemma 4's shapes, to compile without a card: (kernel, signature, constants, options)."""
     shape = {"n_experts": 128, "width": 2816, "size": 704}
     for n_rows in (30, 20000):
         steps = _steps(n_rows, 8, 128)

@@ -1,5 +1,4 @@
-"""The work lists of the gated delta rule in Triton, which native/plan_recurrent.cpp makes: which rows are one chunk,
-and who waits for whom.
+"""The work lists of the gated delta rule in Triton: chunks of rows, and who waits for whom (native/plan_recurrent.cpp).
 
 An item is a piece in chunks of CHUNK rows, or short pieces that begin from one state and leave none, together in
 one tile, each at a multiple of its span: the least of BLOCK, 2 * BLOCK and CHUNK that holds them. Its word is

@@ -42,8 +42,7 @@ def gated_delta(
     float32 [Hv]. A piece begins from its slot of states.state, its parent's final state, or zeros, and writes its
     final state where `piece_to` says. All in float32 (float64 inputs stay float64).
 
-    Returns each row of a head [T, Hv, Dv], in v's dtype, as `gated_norm` has it: gate [T, Hv, Dv] in v's dtype, weight
-    float32 [Dv].
+    Returns `gated_norm` of each row [T, Hv, Dv], in v's dtype; gate [T, Hv, Dv] in v's dtype, weight float32 [Dv].
     """
     wide, group = torch.promote_types(q.dtype, torch.float32), v.shape[1] // k.shape[1]
     q, k = (unit(x.to(wide)).repeat_interleave(group, 1) for x in (q, k))

@@ -60,8 +60,7 @@ def _rows(walk: Walk, pieces: list[int], begin: int) -> tuple[torch.Tensor, torc
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Chunk:
-    """q, k [n, H, C, Dk] of unit length, v [n, H, C, Dv], gates [n, H, C, 2] (log decay, beta). Rows of zeros change
-    nothing."""
+    """q, k [n, H, C, Dk] of length 1, v [n, H, C, Dv], gates [n, H, C, 2] (log decay, beta). Zeros change nothing."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -69,7 +68,7 @@ class _Chunk:
     gates: torch.Tensor
 
     def step(self, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """From the state [n, H, Dk, Dv] before: the rows returned, and the state behind. native/delta.cpp has the
+        """The rows to return and the next state, from the state [n, H, Dk, Dv] before. native/delta.cpp has the
         formula."""
         total = self.gates[..., 0].double().cumsum(-1)  # float32 would lose the small decays behind a large one
         weight = (total[..., :, None] - total[..., None, :]).tril().exp().to(state.dtype)

@@ -1,5 +1,4 @@
-"""Reading the vocabulary on the CPU by compiled kernels: only the columns asked for, and a logsumexp streamed over the
-vocabulary."""
+"""Reading the vocabulary on the CPU by compiled kernels: the requested columns, and a streamed logsumexp."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ class NativeHead(NativeOp):
         self, hidden: torch.Tensor, rows: torch.Tensor, vocabulary: Vocabulary, sampling: Sampling, *,
         excluded: int = -1, softcap: float = 0.0,
     ) -> Sampled:  # fmt: skip
-        """As `reference.sample`. No logits are held, but those of a few rows that are drawn from a part of the
-        vocabulary."""
+        """As `reference.sample`. Holds only the logits of a few rows, those drawn from a part of the vocabulary."""
         weight = vocabulary.weight
         assert len(weight) > (0 <= excluded < len(weight))
         assert hidden.dtype == weight.dtype

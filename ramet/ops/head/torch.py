@@ -69,8 +69,7 @@ def columns(
 
 
 def logsumexp(hidden: torch.Tensor, weight: torch.Tensor, softcap: float = 0.0) -> torch.Tensor:
-    """Over the vocabulary, float32 [rows]; not by torch's logaddexp, which gives the last elements of a tensor other
-    bits."""
+    """Over the vocabulary, float32 [rows]. torch's logaddexp would give a tensor's last elements other bits."""
     wide = hidden.float()
     parts = (TiledLinear(PlainLinear, part.float(), None)(wide) for part in weight.split(_CHUNK))
     return torch.stack([capped(part, softcap).logsumexp(-1) for part in parts], -1).logsumexp(-1)

@@ -72,8 +72,7 @@ def sample(
     hidden: torch.Tensor, rows: torch.Tensor, vocabulary: Vocabulary, sampling: Sampling, *, excluded: int = -1,
     softcap: float = 0.0,
 ) -> Sampled:  # fmt: skip
-    """As `reference.sample`. No logits are held, but those of a few rows that are drawn from a part of the
-    vocabulary."""
+    """As `reference.sample`. Holds only the logits of a few rows, those drawn from a part of the vocabulary."""
     weight, n = vocabulary.weight, len(rows)
     assert len(weight) > (0 <= excluded < len(weight))
     x = hidden.index_select(0, rows)

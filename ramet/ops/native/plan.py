@@ -23,8 +23,7 @@ _ATTENTION, _DELTA, _CONV, _HEAD = range(4)
 
 @dataclass(frozen=True, slots=True)
 class ListTask:
-    """One op's `plan` as plan_*.cpp know it: `values` are the fields of its struct there, `names` those of its lists in
-    their order."""
+    """One op's `plan` in plan_*.cpp: `values` are the fields of its struct there, `names` its lists in order."""
 
     values: tuple[int, ...]
     names: tuple[str, ...]
@@ -39,8 +38,7 @@ def task(op: str, how: Mapping[str, Any]) -> ListTask:
 
 
 class Lists:
-    """The lists of a round that tasks make, by name, in one call. names: of all of them, in their order; tasks: as
-    plan.cpp takes them."""
+    """The lists of a round that `tasks`, in plan.cpp's form, make in one call, by `names`, which are in their order."""
 
     def __init__(self, found: Library, tasks: Sequence[ListTask]) -> None:
         self.library, self.n_tasks = found, len(tasks)

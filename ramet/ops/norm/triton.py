@@ -101,8 +101,8 @@ def rotate(
     pages: KeyValue | None = None,
     stream: Stream | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """As `reference.rotate`. Rows of qkv may lie apart. q and k are views of one new tensor, v is a view of qkv, which
-    stays as it is."""
+    """As `reference.rotate`. Rows of qkv may lie apart. q and k are views of a new tensor, v of qkv, which is
+    unchanged."""
     qkv, n_turned = _dense(qkv), n_heads + n_kv_heads
     width = qkv.shape[1] // (n_turned + n_kv_heads)
     out = torch.empty(len(qkv), n_turned, width, dtype=qkv.dtype, device=qkv.device)
@@ -346,8 +346,7 @@ def _expert_norms_kernel(
     out_ptr: tl.tensor, n_rows: tl.tensor, factor: tl.tensor, eps: tl.tensor, width: tl.constexpr,
     block_r: tl.constexpr, block_c: tl.constexpr, n_stages: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Programs go on from rows to rows: the weights, which are wider than a row, are loaded once, and the next rows
-    while these are summed."""
+    """Programs take rows after rows: they load the weights once, and the next rows while they sum these."""
     c = tl.arange(0, block_c)
     dense = _weights(dense_ptr, c, c < width, block_r, block_c)
     experts = _weights(experts_ptr, c, c < width, block_r, block_c)

@@ -152,8 +152,8 @@ def _route_grouped(
 
 
 def variants() -> Iterator[Variant]:
-    """What Gemma 4, Qwen3.5-MoE and LLaDA2 launch, to be compiled for cards that are not here: (kernel, signature,
-    constants, options)."""
+    """The launches of Gemma 4, Qwen3.5-MoE and LLaDA2, to compile without a card: (kernel, signature, constants,
+    options)."""
     for name, n_experts, scaled in (("bf16", 128, True), ("bf16", 256, False), ("fp32", 128, True)):
         yield variant(_route, f"*{name} i32 *fp32 *i64 *fp32 i32", _routing(n_experts, 8, scaled))
     yield variant(_route_grouped, "*fp32 i32 *fp32 fp32 *i64 *fp32 i32", _grouping(256, 8, 8, 4))
