@@ -14,7 +14,7 @@ from fixtures.import_graph import ROOT, imports_of, source_files, top
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 RUNTIME, DEV = PROJECT["dependencies"], PROJECT["optional-dependencies"]["dev"]
-OPTIONAL = [each for name in ("plot", "parquet") for each in PROJECT["optional-dependencies"][name]]
+EXTRAS = [each for name in ("calibrate", "parquet", "plot") for each in PROJECT["optional-dependencies"][name]]
 
 
 def normal(requirement: str) -> str:
@@ -41,7 +41,7 @@ def locked(name: str) -> dict[str, str]:
 
 
 def test_imports_are_declared() -> None:
-    assert imported(by_tests=False) - {"triton"} <= {*map(normal, RUNTIME + OPTIONAL)}
+    assert imported(by_tests=False) - {"triton"} <= {*map(normal, RUNTIME + EXTRAS)}
 
 
 def test_the_tests_imports_are_declared() -> None:

@@ -62,7 +62,7 @@ def ratios(sums: FloatArray) -> list[Interval | None]:
     `sums` is [R, 2 K] -> K intervals. Whole rows are drawn: answers about one state are not independent.
     None where fewer than two rows have anything in the second column. The draws are the same every time.
     """
-    drawn = _drawn_sums(sums)
+    drawn = drawn_sums(sums)
     found: list[Interval | None] = []
     for k in range(0, sums.shape[1], 2):
         if np.count_nonzero(sums[:, k + 1]) < 2:
@@ -74,7 +74,7 @@ def ratios(sums: FloatArray) -> list[Interval | None]:
     return found
 
 
-def _drawn_sums(sums: FloatArray) -> FloatArray:
+def drawn_sums(sums: FloatArray) -> FloatArray:
     """[N_RESAMPLES, 2 K]: the columns' sums over R rows drawn with replacement."""
     n = len(sums)
     random = np.random.default_rng(SEED)

@@ -31,6 +31,7 @@ COMMANDS = {
     "run": "Answer a file of requests, one a line.",
     "warmup": "Compile a model's kernels ahead, or take them from a file.",
     "agree": "Compare two runs of the same rows.",
+    "calibrate": "Fit temperatures and thresholds to labelled rows.",
     "doctor": "Say what this machine has and what Ramet makes of it.",
     "bench": "Measure: beside other engines, reads, states that grow, the same bits.",
 }

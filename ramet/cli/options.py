@@ -52,6 +52,8 @@ READOUT_FIELDS = {  # by the options' names
     "confidence": "x_confidence",
 }
 
+READING = ("joint", "method", "debias", "samples", "steps")
+
 
 def _apply(options: Sequence[Callable[[F], F]], command: F) -> F:
     for option in reversed(options):
@@ -87,6 +89,12 @@ def some_engine_options(names: Collection[str]) -> Callable[[F], F]:
     """Add those of them that set the named settings."""
     chosen = [option for name, option in ENGINE_OPTIONS.items() if name in names]
     return lambda command: _apply(chosen, command)
+
+
+def reading_options(command: F) -> F:
+    """Add those of them that change how questions are read, and so their probabilities before any temperature."""
+    named = zip(READOUT_FIELDS, READOUT_OPTIONS, strict=True)
+    return _apply([option for name, option in named if name in READING], command)
 
 
 def readout_options(command: F) -> F:

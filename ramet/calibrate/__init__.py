@@ -1,0 +1,1 @@
+"""Calibrations fitted to labelled rows: what `ramet calibrate` computes."""
