@@ -130,7 +130,7 @@ def _run_here(
     from ramet.cli.run_head import engine_head
 
     loaded = options.loaded(given)
-    fingerprint, settings = cli.identified(given["model"], **loaded)
+    fingerprint, settings = cli.identified(given["model"], calibration=given["calibration"], **options.given(given))
     mark = f"{fingerprint}-{_settings_mark(settings, {**fields, **_kept_mark(source)})}"
     with _opened(source, output, mark, overwrite=overwrite) as (out, left):
         if left is not None:

@@ -200,7 +200,7 @@ class Calibration(Written):
         if own.method != method:
             raise ValueError(
                 f'is of the method "{own.method}", and this model is read by "{method}": load it with '
-                f'method="{own.method}", or {REMEDY} of this one'
+                f'method="{own.method}" (--method), or {REMEDY} of this one'
             )
         if own.asked != asked:
             raise ValueError(f"was fitted by another release, which asks this model in other words: {REMEDY} anew")

@@ -51,6 +51,24 @@ def test_one_of_another_model(data: dict[str, Any], tmp_path: Path) -> None:
     assert "fit one with `ramet calibrate` of this model" in " ".join(done.stderr.split())
 
 
+def test_one_of_another_method(data: dict[str, Any], tmp_path: Path) -> None:
+    """The model is loaded for the method that is given beside it."""
+    with tiny_engine(method="options") as engine:
+        path = written(tmp_path / "c.json", of_engine(engine))
+    asked = ("decide", "--state", "x", "--noul", "q=Is it?", "-m", checkpoint("qwen3"), *SMALL, "--json")
+    refused = ramet(*asked, "--calibration", path)
+    assert refused.exit_code == 2
+    assert 'load it with method="options" (--method)' in " ".join(refused.stderr.split())
+    done = ramet(*asked, "--calibration", path, "--method", "options")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["answers"]["q"]["x_scaled"]["by"] == "type"
+    rows, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    rows.write_text(f"{request(0)}\n")
+    given = ("run", rows, "-o", out, "-m", checkpoint("qwen3"), *SMALL, "--calibration", path, "--method", "options")
+    assert ramet(*given).exit_code == 0
+    assert "x_scaled" in out.read_text()
+
+
 def test_a_server_has_its_own(tmp_path: Path) -> None:
     path = written(tmp_path / "c.json", {})
     done = ramet("decide", "--state", "x", "--noul", "q=Is it?", "--url", "http://localhost:1", "--calibration", path)
