@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ramet.values import Text
 
 _WHERE_CANVASES: Any = Field(default=None, exclude_if=lambda value: value is None)
+_WHERE_DEBIASED: Any = Field(default=None, exclude_if=lambda value: value is None)
 _WHERE_SAMPLED: Any = Field(default=None, exclude_if=lambda value: value is None)
 _WHERE_CALIBRATED: Any = Field(default=None, exclude_if=lambda value: value is None)
 
@@ -34,6 +35,13 @@ class Scaled(BaseModel):
     threshold: ReachedThreshold | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
+class Debiased(BaseModel):
+    """What took a model's liking for labels, places and wordings off an answer."""
+
+    orders: int  # of the options, averaged
+    prior: float  # how much of each option's log-probability after an empty state was taken off, from 0 to 1
+
+
 class NoulAnswer(BaseModel):
     """The answer to a noul. All numbers are probabilities, from 0 to 1."""
 
@@ -44,6 +52,7 @@ class NoulAnswer(BaseModel):
     x_label_mass: float  # the probability that the model gives to all labels together, before they are normalised
     x_standard_error: float | None = _WHERE_SAMPLED  # of `noul`, over the samples
     x_scaled: Scaled | None = _WHERE_CALIBRATED  # by which temperature, and whether a threshold is reached
+    x_debiased: Debiased | None = _WHERE_DEBIASED  # what was taken off
 
 
 class ChoiceAnswer(BaseModel):
@@ -58,6 +67,7 @@ class ChoiceAnswer(BaseModel):
     x_label_mass: float  # as for a noul
     x_standard_error: dict[str, float] | None = _WHERE_SAMPLED  # of the probabilities
     x_scaled: Scaled | None = _WHERE_CALIBRATED  # as a noul's
+    x_debiased: Debiased | None = _WHERE_DEBIASED  # as a noul's
 
 
 class ScoreAnswer(BaseModel):
@@ -73,6 +83,7 @@ class ScoreAnswer(BaseModel):
     x_label_mass: float  # as for a noul
     x_standard_error: dict[str, float] | None = _WHERE_SAMPLED  # of the probabilities
     x_scaled: Scaled | None = _WHERE_CALIBRATED  # as a noul's
+    x_debiased: Debiased | None = _WHERE_DEBIASED  # as a noul's
 
 
 Answer = Annotated[NoulAnswer | ChoiceAnswer | ScoreAnswer, Field(discriminator="type")]

@@ -55,6 +55,11 @@ class DecisionRequest(FewFields):
         default=1,
         description="Average over so many cyclic orders of the options, in the same pass.",
     )
+    x_prior: Annotated[float, Field(ge=0, le=1, strict=True)] | None = Field(
+        default=None,
+        description="How much of each option's prior, its log-probability after the same question with an empty "
+        "state, is taken off: 0 none, 1 all. The model's own weights when absent.",
+    )
     x_samples: Annotated[int, Field(ge=1, le=MAX_SAMPLES, strict=True), WHOLE_NUMBER] = Field(
         default=1,
         description="Of a diffusion model: average over so many draws of noise, in the same pass; answers then have "

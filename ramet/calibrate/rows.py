@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from ramet.agree.answer import NO, YES, Answer
-from ramet.agree.lines import fault, read_objects
+from ramet.agree.lines import fault
 from ramet.decide.calibration import ReadAs, n_options
 from ramet.errors import InvalidRequest
 from ramet.question import Choice, Question, Score
 from ramet.quoting import cut, shown
 from ramet.request import DecisionRequest
+from ramet.rows import numbered_rows
 from ramet.values import as_json
 
 REMEDY = 'a line is a request with labels: {"state": ..., "questions": {...}, "gold": {"topic": "billing"}}'
@@ -30,8 +31,9 @@ class LabelledRow:
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a file with their lines' numbers, from 1. Raises InvalidRequest."""
-    return read_objects(path, lambda _: None, REMEDY)
+    """The rows of a file of any form that `ramet run` reads, with their lines' numbers, from 1. Raises
+    InvalidRequest."""
+    return numbered_rows(path, remedy=REMEDY)
 
 
 def labelled_rows(path: Path, fields: Mapping[str, Any]) -> list[LabelledRow]:

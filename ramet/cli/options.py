@@ -9,6 +9,7 @@ import click
 
 from ramet.cli.engine_options import ENGINE_OPTIONS
 from ramet.cli.files import OldFile
+from ramet.cli.ranges import Finite
 
 DEFAULT_MODEL = "smollm2"
 
@@ -25,6 +26,11 @@ READOUT_OPTIONS = (
         "--method", type=click.Choice(["letters", "options"]), help="How answers are read.  [default: the model's]"
     ),
     click.option("--debias", type=click.IntRange(1, 16), help="Average over this many orders of the options."),
+    click.option(
+        "--prior",
+        type=Finite(min=0, max=1),
+        help="How much of what the model says after an empty state is taken off.  [default: the model's]",
+    ),
     click.option(
         "--samples", type=click.IntRange(1, 32), help="Average over this many draws of noise; diffusion models alone."
     ),
@@ -45,6 +51,7 @@ READOUT_FIELDS = {  # by the options' names
     "joint": "joint",
     "method": "x_method",
     "debias": "x_debias",
+    "prior": "x_prior",
     "samples": "x_samples",
     "steps": "x_steps",
     "seed": "x_seed",
@@ -52,7 +59,7 @@ READOUT_FIELDS = {  # by the options' names
     "confidence": "x_confidence",
 }
 
-READING = ("joint", "method", "debias", "samples", "steps")
+READING = ("joint", "method", "debias", "prior", "samples", "steps")
 
 
 def _apply(options: Sequence[Callable[[F], F]], command: F) -> F:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ramet.decide import confidence
-from ramet.decide.branch import CellGrid
+from ramet.decide.branch import CellGrid, QuestionBranch
 from ramet.decide.scaling import LogProbabilities, Scaling
-from ramet.decision import Answer, ChoiceAnswer, NoulAnswer, ScoreAnswer
+from ramet.decision import Answer, ChoiceAnswer, Debiased, NoulAnswer, ScoreAnswer
 from ramet.question import Choice, Noul, Question
-from ramet.request import Confidence
+from ramet.request import Confidence, DecisionRequest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,10 +57,14 @@ class PlannedQuestion:
         return cells[begin : begin + self.grid.n_cells].reshape(self.grid.n_orders, self.grid.n_options)
 
     def _worded(self, p: LogProbabilities, mass: float, formula: Confidence, error: list[float] | None) -> Answer:
-        question, scaled = self.question, self.scaling.told(self.question, p)
+        question, scaled, debiased = self.question, self.scaling.told(self.question, p), self._debiased()
         if isinstance(question, Noul):
             return NoulAnswer(
-                noul=float(p[0]), x_label_mass=mass, x_standard_error=error[0] if error else None, x_scaled=scaled
+                noul=float(p[0]),
+                x_label_mass=mass,
+                x_standard_error=error[0] if error else None,
+                x_scaled=scaled,
+                x_debiased=debiased,
             )
         if isinstance(question, Choice):
             names = list(question.criteria)
@@ -70,6 +75,7 @@ class PlannedQuestion:
                 x_label_mass=mass,
                 x_standard_error=dict(zip(names, error, strict=True)) if error else None,
                 x_scaled=scaled,
+                x_debiased=debiased,
             )
         return ScoreAnswer(
             score=confidence.expectation(p),
@@ -79,7 +85,13 @@ class PlannedQuestion:
             x_label_mass=mass,
             x_standard_error={str(i): value for i, value in enumerate(error)} if error else None,
             x_scaled=scaled,
+            x_debiased=debiased,
         )
+
+    def _debiased(self) -> Debiased | None:
+        """What took a liking of the model's off the answer; None where nothing did."""
+        n_orders = self.grid.n_orders // self.n_samples
+        return Debiased(orders=n_orders, prior=self.weight) if n_orders > 1 or self.weight else None
 
 
 def softmax(scores: LogProbabilities) -> LogProbabilities:
@@ -87,3 +99,23 @@ def softmax(scores: LogProbabilities) -> LogProbabilities:
     risen = np.exp(scores - scores.max(axis=-1, keepdims=True))
     shares: LogProbabilities = risen / risen.sum(axis=-1, keepdims=True)
     return shares
+
+
+def planned(
+    request: DecisionRequest,
+    weights: Sequence[float],
+    priors: Sequence[int],
+    branches: Sequence[QuestionBranch],
+    scalings: Iterable[Scaling],
+) -> tuple[PlannedQuestion, ...]:
+    """The questions with their cells: those under the state are in the request's order. priors: where those of the
+    questions that have a weight begin."""
+    found, first, places = [], 0, iter(priors)
+    grids = [grid for branch in branches for grid in branch.grids]
+    for (name, question), weight, grid, scaling in zip(
+        request.questions.items(), weights, grids, scalings, strict=True
+    ):
+        prior = next(places) if weight else 0
+        found.append(PlannedQuestion(name, question, grid, request.x_samples, first, prior, weight, scaling))
+        first += grid.n_cells
+    return tuple(found)

@@ -55,6 +55,7 @@ class ReadAs(Written):
     """How the questions were read, as far as that changes probabilities: fields of the request."""
 
     x_debias: Annotated[int, Field(ge=1, le=16)] = 1
+    x_prior: Share | None = None
     x_samples: Annotated[int, Field(ge=1, le=32)] = 1
     x_steps: Annotated[int, Field(ge=1, le=8)] = 1
     joint: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from hashlib import blake2b
@@ -11,7 +11,7 @@ from hashlib import blake2b
 import numpy as np
 
 from ramet.decide import joins, joint, letters, options, prompt
-from ramet.decide.answers import PlannedQuestion
+from ramet.decide.answers import planned
 from ramet.decide.bounded_cache import BoundedCache
 from ramet.decide.branch import QuestionBranch, Slot, grow, grow_canvases
 from ramet.decide.budget import Budget
@@ -22,10 +22,11 @@ from ramet.decide.joint import Lines, Sheet
 from ramet.decide.letters import VerifiedLabels
 from ramet.decide.masks import masked
 from ramet.decide.plan import Plan, Subtree, assemble
+from ramet.decide.priors import Key, PlannedPriors, Prior
 from ramet.decide.probe import PROBE
 from ramet.decide.question_text import QuestionText
 from ramet.decide.reply import ReplyStart
-from ramet.decide.scaling import Scaling, scalings
+from ramet.decide.scaling import scalings
 from ramet.decide.settings import DecideSettings
 from ramet.decide.steps import Reading
 from ramet.denoise.block_config import BlockConfig
@@ -69,6 +70,7 @@ class Decider:
         self._branches: BoundedCache[tuple[bytes, QuestionText | Sheet, str], QuestionBranch] = BoundedCache(
             settings.cached_entries
         )
+        self._priors: BoundedCache[Key, Prior] = BoundedCache(settings.cached_entries)
         self._encode_cache = EncodeCache(tokenizer, settings.cached_bytes)
         if settings.method == "letters" and not self._labels.complete:
             raise CheckpointError(
@@ -83,8 +85,9 @@ class Decider:
         chat template is not in it: it may write the date, and the model's fingerprint has it."""
         method = self.settings.method
         forms = [self._form(question, method, PROBE, None, name) for name, question in PROBE.questions.items()]
-        weights = [self._prior_weight(question, method) for question in PROBE.questions.values()]
-        return blake2b(repr((method, forms, weights, self._cue)).encode(), digest_size=16).hexdigest()
+        weights = [self._prior_weight(question, method, PROBE) for question in PROBE.questions.values()]
+        said = (method, forms, weights, self._cue, self.settings.lead)
+        return blake2b(repr(said).encode(), digest_size=16).hexdigest()
 
     def calibrate(self, calibration: Calibration) -> None:
         """Apply a calibration of this model and of this way to ask from now on."""
@@ -102,15 +105,19 @@ class Decider:
         forms = [self._form(q, method, request, lines, f"questions.{name}") for name, q in request.questions.items()]
         if lines is None:
             self._check_canvases(forms, budget)
-        weights = [self._prior_weight(question, method) for question in request.questions.values()]
+        weights = [self._prior_weight(question, method, request) for question in request.questions.values()]
         subtrees = [self._subtree(state, forms if lines is None else lines.sheets(forms), owner, budget)]
-        if any(weights):
-            primed = [form for form, weight in zip(forms, weights, strict=True) if weight]
-            subtrees.append(self._subtree("", primed, owner, budget))
+        primed = [form for form, weight in zip(forms, weights, strict=True) if weight]
+        priors = PlannedPriors(self._priors, owner, primed)
+        priors.spend(budget)
+        if priors.due:
+            subtrees.append(self._subtree("", priors.due, owner, budget))
         tree, cells, blanks = assemble(subtrees, self._canvas, request.noise_seed)
         trunk = len(subtrees[0].trunk)
         branches = subtrees[0].branches
-        questions = _planned(request, weights, branches, scalings(request, self.settings, method))
+        due = subtrees[1].branches if priors.due else ()
+        places = priors.lay(due, sum(branch.n_cells for branch in branches))
+        questions = planned(request, weights, places, branches, scalings(request, self.settings, method))
         layout = None if lines is None else joint.layout(request.questions, branches)
         read = None
         if self._canvas is not None and request.x_steps > 1:
@@ -118,7 +125,7 @@ class Decider:
         mark = max(0, trunk - self._mutable(state))
         loaded = self.settings.calibration
         digest = None if loaded is None else loaded.digest
-        return Plan(tree, trunk, mark, cells, questions, request.x_confidence, layout, read, digest)
+        return Plan(tree, trunk, mark, cells, questions, priors, request.x_confidence, layout, read, digest)
 
     def _check_noise(self, request: DecisionRequest) -> None:
         """Raise InvalidRequest for fields that only a model with canvases takes."""
@@ -176,8 +183,16 @@ class Decider:
             )
         return options.form(question, self.settings.scored, field)
 
-    def _prior_weight(self, question: Question, method: Method) -> float:
-        return options.prior_weight(question, self.settings.prior) if method == "options" else 0.0
+    def _prior_weight(self, question: Question, method: Method, request: DecisionRequest) -> float:
+        """How much of a question's prior is taken off. Raises InvalidRequest where the model has none."""
+        if self._canvas is not None or self._masking is not None:
+            if request.x_prior is not None:
+                raise InvalidRequest("a diffusion model is read without a prior: leave it away", field="x_prior")
+            return 0.0
+        if request.x_prior is not None:
+            return request.x_prior
+        weights = self.settings.prior_of(method)
+        return options.prior_weight(question, weights) if method == "options" else weights.of(question.type)
 
     def _subtree(self, state: str, forms: Sequence[QuestionText | Sheet], owner: bytes, budget: Budget) -> Subtree:
         """Trunk and branches as the model reads them. `owner` finds what the cache keeps of them."""
@@ -186,7 +201,7 @@ class Decider:
 
     def _prompts(self, state: str, forms: Sequence[QuestionText | Sheet], owner: bytes, budget: Budget) -> Subtree:
         """A trunk that ends behind the state, and each form's branch; joined, their ids are those of whole prompts."""
-        text, head = prompt.trunk_text(self._frame, state), np.array(self._frame.head, np.int32)
+        text, head = prompt.trunk_text(self._frame, state, self.settings.lead), np.array(self._frame.head, np.int32)
         if not text or self._tokenizer.splits_before_words or self._tokenizer.splits_before_breaks:
             own, lead = self._trunk(text, owner, budget)
             return Subtree(np.concatenate((head, own)), [self._ready(form, lead, owner, budget) for form in forms])
@@ -209,7 +224,8 @@ class Decider:
 
     def _mutable(self, state: str) -> int:
         """Tokens at the end of the trunk that a state which has grown is likely not to share."""
-        whole, lasting = (prompt.trunk_text(self._frame, text) for text in (state, prompt.lasting(state)))
+        lead = self.settings.lead
+        whole, lasting = (prompt.trunk_text(self._frame, text, lead) for text in (state, prompt.lasting(state)))
         stays = bisect_left(range(len(lasting)), True, key=lambda n: not whole.startswith(lasting[: n + 1]))
         return len(self._tokenizer.encode(whole[stays:]))
 
@@ -263,19 +279,3 @@ def _lines(tokenizer: Tokenizer, labels: VerifiedLabels, canvas: Canvas | None) 
         return Lines(tokenizer, labels, canvas), ""
     except CheckpointError as error:
         return None, f"this model reads no questions jointly: {error}"
-
-
-def _planned(
-    request: DecisionRequest, weights: Sequence[float], branches: Sequence[QuestionBranch], scalings: Iterable[Scaling]
-) -> tuple[PlannedQuestion, ...]:
-    """The questions with their cells: those under the state in the request's order, then those of the priors."""
-    found, first = [], 0
-    prior = sum(branch.n_cells for branch in branches)
-    grids = [grid for branch in branches for grid in branch.grids]
-    for (name, question), weight, grid, scaling in zip(
-        request.questions.items(), weights, grids, scalings, strict=True
-    ):
-        found.append(PlannedQuestion(name, question, grid, request.x_samples, first, prior, weight, scaling))
-        first += grid.n_cells
-        prior += grid.n_cells if weight else 0
-    return tuple(found)

@@ -44,8 +44,7 @@ def form(question: Question, scored: Scored, field: str) -> QuestionText:
 def prior_weight(question: Question, weights: PriorWeights) -> float:
     """How much of the prior is taken off a question; a noul with both outcomes described is a choice between them."""
     described = isinstance(question, Noul) and len(_outcomes(question)) == 2
-    weight: float = getattr(weights, "choice" if described else question.type)
-    return weight
+    return weights.of("choice" if described else question.type)
 
 
 def _outcomes(question: Noul) -> dict[str, Text]:

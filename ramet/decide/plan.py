@@ -11,6 +11,7 @@ import numpy as np
 from ramet.decide.answers import PlannedQuestion
 from ramet.decide.branch import QuestionBranch
 from ramet.decide.canvas import NOISE, Canvas, CanvasSegment
+from ramet.decide.priors import PlannedPriors
 from ramet.decide.steps import Reading
 from ramet.decision import Answer, Joint
 from ramet.denoise.noise import Opening
@@ -31,6 +32,7 @@ class Plan:
     mark: int
     cells: IntArray
     questions: tuple[PlannedQuestion, ...]
+    priors: PlannedPriors
     confidence: Confidence
     joint: Joint | None = None
     read: Reading | None = None
@@ -41,7 +43,8 @@ class Plan:
         return len(self.questions)
 
     def answers(self, reads: Reads) -> dict[str, Answer]:
-        """Answers under the questions' names and in their order, from the tree's reads.
+        """Answers under the questions' names and in their order, from the tree's reads. What they say of priors is
+        kept.
 
         A reply's log-probability is the plain sum of its tokens' own, in float64 and in a fixed
         order, so it does not depend on the other questions. Of the spellings of a token the likeliest counts.
@@ -53,6 +56,7 @@ class Plan:
         tokens = np.flatnonzero(is_first)
         likeliest = np.maximum.reduceat(logprobs, tokens)
         cells = np.bincount(self.cells[tokens], weights=likeliest).astype(np.float64, copy=False)
+        cells = self.priors.complete(cells)
         return {each.name: each.answer(cells, self.confidence) for each in self.questions}
 
 

@@ -30,10 +30,10 @@ CLOSING_TOGETHER = (
 )
 
 
-def trunk_text(frame: Frame, state: str) -> str:
-    """What the prompt holds from the frame's head to the cut: the opening, the state and a blank line. Nothing where
-    the state is empty, or is stripped away by the template: then the opening is each question's own."""
-    content = f"{state}\n\n" if state else ""
+def trunk_text(frame: Frame, state: str, lead: str = "") -> str:
+    """What the prompt holds from the frame's head to the cut: the opening, the lead, the state and a blank line.
+    Nothing where the state is empty, or is stripped away by the template: then the opening is each question's own."""
+    content = f"{lead}{state}\n\n" if state else ""
     if frame.trims:
         content = content.lstrip()
     return f"{frame.opening}{content}" if content else ""

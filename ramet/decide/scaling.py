@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ramet.decide.calibration import Calibration, ReadAs, Threshold, content_digest
-from ramet.decide.settings import DecideSettings, Temperatures
+from ramet.decide.settings import DecideSettings
 from ramet.decision import ReachedThreshold, Scaled
 from ramet.question import Noul, Question
 from ramet.request import DecisionRequest, Method
@@ -60,8 +60,7 @@ def scalings(request: DecisionRequest, settings: DecideSettings, method: Method)
     """Of each question of a request. The request's own temperature comes first, then the calibration's, for the
     question or else for its type, then the model's."""
     asked, calibration = request.x_temperature, settings.calibration
-    own = settings.temperature if method == settings.method else Temperatures()
-    temperatures, why = own.but(asked), _why_not(calibration, request, method)
+    temperatures, why = settings.temperature_of(method).but(asked), _why_not(calibration, request, method)
     for question in request.questions.values():
         temperature: float = getattr(temperatures, question.type)
         if calibration is None:

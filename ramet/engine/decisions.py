@@ -69,7 +69,12 @@ class Decisions:
         """outcome: what `Engine.submit` or, of a plan with several steps, `Engine.follow` gives."""
         now = time.perf_counter()
         reads, n_cached = (outcome, job.n_cached) if plan.read is None else (plan.read.reads, outcome)
-        usage = Usage(input_tokens=plan.tree.n_tokens, output_tokens=plan.n_questions, x_cached_tokens=n_cached)
+        n_kept = plan.priors.n_kept_tokens
+        usage = Usage(
+            input_tokens=plan.tree.n_tokens + n_kept,
+            output_tokens=plan.n_questions,
+            x_cached_tokens=n_cached + n_kept,
+        )
         if job.has_canvas:
             usage.x_engine_steps = job.n_rounds
             usage.x_fell_back = job.is_split and self._settings.single_pass_reads

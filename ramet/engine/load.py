@@ -92,7 +92,7 @@ def load_engine(
         frame = thoughtless(tokenizer, frame)
         canvas = Canvas.of(tokenizer, frame, canvases)
     check_limits(shape, canvases, blocks, settings)
-    asking = settings_for(checkpoint.template(), method=method, chat=bool(frame.tail))
+    asking = settings_for(checkpoint.template(), method=method, chat=bool(frame.tail), width=shape.hidden_size)
     if settings.batch_invariant and not (tokenizer.splits_before_words or tokenizer.splits_before_breaks):
         raise CheckpointError(
             f"{checkpoint.name}: its tokens may span the cut between state and question, so the cut depends on all "

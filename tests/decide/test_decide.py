@@ -249,7 +249,8 @@ def test_the_shape_of_the_tree() -> None:
     assert (letters.depths.tolist(), letters.parents.tolist()) == ([0, 1, 1], [-1, 0, 0])
     assert (letters.blocks == 1).all()
     assert letters.normalize.all()
-    plan = OPTIONS.plan(request("x", a=choice("a", "b c")))
+    fresh = Decider(TOKENIZER, FRAME, DecideSettings(method="options", prior=ALL))  # that has kept no prior
+    plan = fresh.plan(request("x", a=choice("a", "b c")))
     tree = plan.tree
     assert tree.depths.tolist() == [0, 1, 2, 2, 0, 1, 2, 2]
     assert tree.tokens[: len(FRAME.head)].tolist() == list(FRAME.head)

@@ -76,7 +76,7 @@ def test_a_long_state_and_what_begins_like_it(engine: Engine, model: PreTrainedM
     states = ["".join(words[:n]) for n in (8, 8, 5, 8, 1)] + ["".join(words[:7]) + "the end"]
     hits = []
     for state in states:
-        asked = request(state, "noul", "choice", "score", x_method=method)
+        asked = request(state, "noul", "choice", "score", x_method=method, x_prior=0.0)
         decision = engine.decide(asked)
         assert_close(decision.answers, expected(engine, model, asked))
         hits.append(decision.usage.x_cached_tokens)

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from fixtures.tiny_engine import tiny_engine
+from oracles import block_models, diffusion_gemma
 from oracles.answers import assert_close, probabilities
 
 from ramet.decide.budget import Budget
+from ramet.engine import Engine
 from ramet.errors import InvalidRequest, RequestTooLong
 from ramet.request import DecisionRequest
 
@@ -98,7 +100,10 @@ def test_a_weight_is_from_0_to_1(x_prior: Any) -> None:
         request(x_prior=x_prior)
 
 
-@pytest.mark.parametrize("model_type", ["diffusion_gemma", "sdar"])
-def test_a_diffusion_model_has_no_priors(model_type: str) -> None:
-    with tiny_engine(model_type) as engine, pytest.raises(InvalidRequest, match="read without a prior"):
+@pytest.mark.parametrize("kind", ["canvas", "masks"])
+def test_a_diffusion_model_has_no_priors(kind: str) -> None:
+    source = diffusion_gemma.saved("plain", 32) if kind == "canvas" else block_models.saved("sdar")[0]
+    more = {} if kind == "canvas" else {"block_size": 4}
+    engine = Engine.load(source, device="cpu", cache_bytes=1 << 22, **more)
+    with engine, pytest.raises(InvalidRequest, match="read without a prior"):
         engine.decide(request(x_prior=0.5))
