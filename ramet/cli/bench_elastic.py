@@ -131,8 +131,6 @@ def elastic(json_path: Path | None, plot_path: Path | None, **given: Any) -> Non
     Weights are random, of the true shape; when a token is known comes from commit curves of seven data sets. Every row
     says what of it is simulated. With --quick everything is measured, on a small trained model.
     """
-    from ramet.bench.core.table import hardware
-    from ramet.bench.elastic import report as elastic_report
     from ramet.engine.settings import EngineSettings
 
     _check(given)
@@ -145,9 +143,7 @@ def elastic(json_path: Path | None, plot_path: Path | None, **given: Any) -> Non
             found = _quick(own, given, watch)
         else:
             found = _whole(EngineSettings(**own).resolved(), given, watch)
-    about = {"shape": found.model, "peer": found.peer, "step": found.latency, **found.machine, **found.settings}
-    about |= {"note": found.note}
-    printed(hardware({name: fact for name, fact in about.items() if fact}), *elastic_report.parts(found))
+    printed(found)
     if draw is not None:
         draw(found, plot_path)
 
@@ -228,6 +224,6 @@ def _quick(settings: dict[str, Any], given: dict[str, Any], watch: Any) -> Any:
     from ramet.bench.elastic import quick as bench
 
     work = bench.QuickWork(
-        n_examples=given["n_examples"], clients=tuple(given["clients"]), repeats=given["repeats"], seed=given["seed"]
+        examples=given["n_examples"], clients=tuple(given["clients"]), repeats=given["repeats"], seed=given["seed"]
     )
     return bench.run(given["model"], settings, work, watch=watch)

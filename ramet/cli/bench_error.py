@@ -35,8 +35,6 @@ def error(
     The error of a question is the total variation between its two distributions over four labels: half the sum of the
     differences of their probabilities. The model is loaded twice, one after the other.
     """
-    from ramet.bench.core.table import hardware
-    from ramet.bench.error import report as error_report
     from ramet.bench.error import run as bench
     from ramet.engine.settings import EngineSettings
 
@@ -48,5 +46,4 @@ def error(
             found = bench.of_shape(shape, settings, questions, seed, watch)
         else:
             found = bench.of_checkpoint(model, settings, questions, seed, watch, with_flide=peer == "flide")
-    about = {"model": found.model, "peer": found.peer or "none", **found.machine, **found.settings}
-    printed(hardware(about), *error_report.parts(found))
+    printed(found)

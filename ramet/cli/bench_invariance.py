@@ -32,8 +32,6 @@ def invariance(
     """
     from ramet.bench.core.samples import Effort
     from ramet.bench.core.shapes import DecisionShape
-    from ramet.bench.core.table import hardware
-    from ramet.bench.invariance import report as invariance_report
     from ramet.bench.invariance import run as bench
 
     timed = [DecisionShape.parse(text, 3) for text in (shapes.split(",") if shapes else bench.SHAPES)]
@@ -46,7 +44,7 @@ def invariance(
             cli.load_engine(model, **settings | {"batch_invariant": False}) as plain,
         ):
             found = bench.run({"mode": mode, "plain": plain}, work, watch)
-    printed(hardware({"model": found.model, **found.machine, **found.settings}), *invariance_report.parts(found))
+    printed(found)
     if found.n_faults:
         click.echo(f"{found.n_faults} answers differ in the mode", err=True)
         raise click.exceptions.Exit(1)

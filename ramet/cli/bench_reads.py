@@ -93,8 +93,6 @@ def reads(
     for a wrong one.
     """
     from ramet.bench.core.samples import Effort
-    from ramet.bench.core.table import hardware
-    from ramet.bench.reads import report as reads_report
     from ramet.bench.reads import run as bench
     from ramet.engine.settings import EngineSettings
 
@@ -108,8 +106,7 @@ def reads(
     with watched(json_path) as watch:
         with_peer = peer == "transformers"
         found = bench.run(shape, settings, work, with_peer=with_peer, price=price_per_month, watch=watch)
-    about = {"shape": found.model, "peer": found.peer, **found.machine, **found.settings}
-    printed(hardware({name: fact for name, fact in about.items() if fact is not None}), *reads_report.parts(found))
+    printed(found)
     if draw is not None:
         draw(found, plot_path)
 

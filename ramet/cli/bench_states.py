@@ -42,8 +42,6 @@ def states(json_path: Path | None, plot_path: Path | None, model: str, **given: 
     Then all over again under a budget that does not hold them. In float32 the run fails when an answer moves by more
     than 1e-4.
     """
-    from ramet.bench.core.table import hardware
-    from ramet.bench.states import report as states_report
     from ramet.bench.states import run as bench
     from ramet.bench.states.history import Growth
 
@@ -57,7 +55,7 @@ def states(json_path: Path | None, plot_path: Path | None, model: str, **given: 
         with cli.load_engine(model, **options.given(given)) as engine:
             found = bench.run(engine, work, watch)
             dtype, same_bits = engine.model.dtype, engine.settings.batch_invariant
-    printed(hardware({"model": found.model, **found.machine, **found.settings}), *states_report.parts(found))
+    printed(found)
     if draw is not None:
         draw(found, plot_path)
     bench.check(found, dtype, same_bits=same_bits)

@@ -14,8 +14,6 @@ from ramet.cli.files import NewFile
 from ramet.cli.ranges import Count, Finite
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ramet.bench.core.document import Document, Watch
 
 WIDTH = 120  # where the output is no terminal
@@ -91,12 +89,13 @@ def watched(json_path: Path | None) -> Iterator[Watch]:
         )
 
 
-def printed(*tables: Table) -> None:
-    """On stdout."""
+def printed(found: Document) -> None:
+    """What was measured, on what, and its tables, on stdout."""
     from rich.console import Console
+
+    from ramet.bench.core.table import facts
 
     console = Console()
     if not console.is_terminal:
         console.width = WIDTH
-    for table in tables:
-        console.print(table)
+    console.print(facts(found.about()), *found.tables())

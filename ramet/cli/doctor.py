@@ -90,7 +90,7 @@ def hardware() -> Iterator[tuple[str, str, State]]:
 def arithmetic() -> Iterator[tuple[str, str, State]]:
     import torch
 
-    from ramet.bench.core.rates import FEW, MANY, CpuRates
+    from ramet.bench.core.rates import DeviceRates
     from ramet.engine.settings import has_bfloat16_units
     from ramet.ops import OpShape, choose
 
@@ -99,12 +99,10 @@ def arithmetic() -> Iterator[tuple[str, str, State]]:
     yield "cpu kernels", f"torch's own for {torch.backends.cpu.get_cpu_capability()}", "ok"
     dtype = torch.bfloat16 if has_bfloat16_units() else torch.float32
     with warnings.catch_warnings(action="ignore"):  # the doctor shows under "kernels" what would be warned of
-        ops, rates = choose(torch.device("cpu"))(OpShape(dtype)), CpuRates.measure(dtype)
+        ops = choose(torch.device("cpu"))(OpShape(dtype))
+        rates = DeviceRates.measure(torch.device("cpu"), dtype, ops.pack)
     yield "products", f"{str(dtype).removeprefix('torch.')} by {ops.why['linear']}", "ok"
-    yield "memory", f"read at {rates.read / 1e9:.1f} GB/s", "ok"
-    few = f"weights at {rates.few_bytes / 1e9:.1f} GB/s, {rates.few_flop / 1e12:.2f} TFLOP/s"
-    yield f"{FEW} rows", few, "ok"
-    yield f"{MANY} rows", f"{rates.many_flop / 1e12:.2f} TFLOP/s", "ok"
+    yield "rates", f"{rates.flop_per_s / 1e12:.2f} TFLOP/s, memory read at {rates.bytes_per_s / 1e9:.1f} GB/s", "ok"
 
 
 def choices() -> Iterator[tuple[str, str, State]]:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from ramet.bench.core.agreement import agree
 from ramet.bench.core.bodies import Bodies
-from ramet.bench.core.samples import Effort, Row, affordable, interleave
+from ramet.bench.core.samples import Effort, Row, interleave
 from ramet.bench.core.shapes import DecisionShape, Prompt, Trial
 from ramet.bench.decisions.over_http import Contest, burst, check
 from ramet.bench.decisions.report import DecisionsReport
@@ -83,7 +83,7 @@ def test_a_slow_contestant_is_spread_over_the_run() -> None:
     [(1.0, 10, 20.0, 10), (5000.0, 10, 20.0, 4), (60000.0, 10, 20.0, 2), (60000.0, 1, 20.0, 1), (0.0, 10, 20.0, 10)],
 )
 def test_affordable(first_ms: float, repeats: int, budget_s: float, expected: int) -> None:
-    assert affordable(first_ms, repeats, budget_s) == expected
+    assert Effort(repeats, budget_s).affordable(first_ms) == expected
 
 
 def test_row_medians_and_ratios() -> None:

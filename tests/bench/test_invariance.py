@@ -17,7 +17,6 @@ from fixtures import tiny
 from ramet.bench.core.document import nobody
 from ramet.bench.core.samples import Effort, Row
 from ramet.bench.core.shapes import DecisionShape
-from ramet.bench.invariance import report as invariance_report
 from ramet.bench.invariance import run as invariance
 from ramet.bench.invariance.probes import DecisionProbe, Numbers, Probe, RandomLoad, TreeProbe
 from ramet.bench.invariance.report import BitTally, InvarianceReport
@@ -142,8 +141,7 @@ def test_tables_say_what_was_found() -> None:
     found = _found(0)
     found.tallies["trees"]["mode"].take(LOAD, 4, 2, np.zeros(1), np.ones(1))
     console = Console(width=140, record=True, file=StringIO())
-    for table in invariance_report.parts(found):
-        console.print(table)
+    console.print(*found.tables())
     text = console.export_text()
     for words in ("5 loads", "91", "12", "0.25", "128", "1.50"):
         assert words in text

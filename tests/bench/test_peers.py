@@ -32,6 +32,7 @@ from ramet.bench.peers import flide as flide_peer
 from ramet.bench.peers.peer import Contestant, Prompts
 from ramet.cli import main
 from ramet.engine import Engine
+from ramet.ops.linear.reference import pack
 from ramet.round import Capacity, Round, Stream
 from ramet.tree import FloatArray
 
@@ -82,7 +83,7 @@ def test_beside_flide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, float32: 
     assert read["settings"]["memory"] == {}  # of a GPU
     graph, packed = read["rows"]
     assert (graph["flide_paths"], packed["flide_paths"]) == (["graph"], ["packed"])
-    assert set(graph["ms"]) == {"ours", "round", "pass", "floor", "plain products", "flide", "flide replay"}
+    assert set(graph["ms"]) == {"ours", "round", "pass", "floor", "flide", "flide replay"}
     assert packed["replay_over_pass"] is None
     assert graph["difference"]["flide"] < 1e-4
     assert packed["rounds"] == 1
@@ -178,14 +179,14 @@ def test_a_recorded_pass_is_replayed_and_not_uploaded_again() -> None:
         own = Own(engine)
         run = own.contestants([prompt], [1, 2])["pass"]([prompt])
         answers = [run()[1], run()[1]]
-        assert own.notes(Trial(DecisionShape(20, 3, 4)), Row("20x3x4"), [prompt], [1, 2])["pass_rows"] == 64
+        assert own.notes(Trial(DecisionShape(20, 3, 4)), Row("20x3x4"))["pass_rows"] == 64
         assert (len(outs), len(replays)) == (1, 2)
         assert np.array_equal(answers[0], own.contestants([prompt], [1, 2])["ours"]([prompt])()[1])  # type: ignore[arg-type]
         assert np.array_equal(answers[0], answers[1])  # type: ignore[arg-type]
 
 
 def test_rates_are_measured() -> None:
-    rates = DeviceRates.measure(CPU, torch.float32, size=64, copy_bytes=1 << 16)
+    rates = DeviceRates.measure(CPU, torch.float32, pack, size=64, n_bytes=1 << 16)
     assert rates.flop_per_s > 0
     assert rates.bytes_per_s > 0
     assert rates.flop_ms(0) == 0
@@ -221,10 +222,7 @@ def test_memory_of_two_on_one_gpu_is_told_apart(monkeypatch: pytest.MonkeyPatch)
         card.work(touches=40)
     with memory.of("peer"):
         card.work(touches=500)
-    assert memory.as_json() == {
-        "ours": {"at_rest": 100, "peak": 150, "reserved": 150 + 20},
-        "peer": {"at_rest": 300, "peak": 800, "reserved": 270 + 460},
-    }
+    assert memory.used == {"ours": {"at_rest": 100, "peak": 150}, "peer": {"at_rest": 300, "peak": 800}}
 
 
 def test_no_memory_is_counted_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,4 +230,4 @@ def test_no_memory_is_counted_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> 
     memory = DeviceMemory()
     with memory.of("ours", loading=True):
         pass
-    assert memory.as_json() == {}
+    assert memory.used == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from concurrent.futures import Future
+import threading
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,17 +24,16 @@ from ramet.bench.core.random_model import RandomModel
 from ramet.bench.core.random_weights import RandomWeights
 from ramet.bench.core.rates import DeviceRates
 from ramet.bench.core.samples import Effort, Row, interleave
-from ramet.bench.reads import report as reads_report
+from ramet.bench.core.timing import closed_loop
 from ramet.bench.reads import run as reads
 from ramet.bench.reads.report import AGAIN, ISOLATED, JOINT, ONE, PEER, TWO, ReadLoad, ReadsReport, saved
-from ramet.bench.reads.sides import Sides, closed_loop
-from ramet.engine.engine import Engine
+from ramet.bench.reads.sides import Sides
 from ramet.engine.settings import EngineSettings
 from ramet.errors import RametError
 from ramet.families import FAMILIES
 from ramet.families.weight import Plan, Weight
 from ramet.ops.linear.reference import pack
-from ramet.tree import WHOLE, Reads, Tree
+from ramet.tree import WHOLE
 
 CPU = torch.device("cpu")
 SETTINGS = EngineSettings(device="cpu", dtype="float32", max_round_tokens=512, threads=1).resolved()
@@ -134,38 +133,19 @@ def test_turns_change_their_order_and_are_drawn_again_alike() -> None:
     assert len(set(turns)) > 1
 
 
-class _Slow:
-    """Answers three at a time, 10 milliseconds later by its own clock."""
+def test_clients_ask_again_once_they_are_answered() -> None:
+    """Three at a time: a fourth begins where one has its answer."""
+    together, most = threading.Barrier(3), list[int]()
 
-    def __init__(self) -> None:
-        self.open: list[Future[Reads]] = []
-        self.most = 0
-        self.now = 0.0
+    def send(number: int) -> int:
+        most.append(together.n_waiting + 1)
+        together.wait(10)
+        return -number
 
-    def submit(self, tree: Tree, *, n_keep: int) -> Future[Reads]:
-        assert n_keep == int(tree.lengths[0])
-        future: Future[Reads] = Future()
-        self.open.append(future)
-        self.most = max(self.most, len(self.open))
-        if len(self.open) == 3:  # as many as there are clients
-            self._answer()
-        return future
-
-    def _answer(self) -> None:
-        waiting, self.open = self.open, []
-        self.now += 0.01
-        for future in waiting:
-            future.set_result(cast(Reads, None))
-
-
-def test_clients_ask_again_once_they_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, rng = _Slow(), np.random.default_rng(0)
-    monkeypatch.setattr("ramet.bench.reads.sides.time", SimpleNamespace(perf_counter=lambda: engine.now))
-    trees = [CanvasRead.draw(CanvasForm.of(5, 4), rng, 100).tree for _ in range(9)]
-    rate, ms = closed_loop(cast(Engine, engine), trees, 3)
-    assert (engine.most, len(ms)) == (3, 9)
-    assert ms == pytest.approx([10.0] * 9)
-    assert rate == pytest.approx(9 / 0.03)
+    rate, ms, answers = closed_loop(send, range(9), 3)
+    assert answers == [-number for number in range(9)]
+    assert (max(most), len(ms)) == (3, 9)
+    assert rate > 0
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +214,7 @@ def test_rates_of_a_cpu_are_those_of_its_faster_product(monkeypatch: pytest.Monk
 
         return product
 
-    found = DeviceRates.measure_cpu(torch.float32, packed, size=64, n_bytes=1 << 16)
+    found = DeviceRates.measure(CPU, torch.float32, packed, size=64, n_bytes=1 << 16)
     assert found.flop_per_s == pytest.approx(2 * 64**3 / 1e-3)
     assert found.bytes_per_s == pytest.approx((1 << 16) / 1e-3)
 
@@ -278,8 +258,7 @@ def test_tables_say_what_was_found() -> None:
 
     assert saved(_found().latency[0]) == pytest.approx(0.2)
     console = Console(width=120, record=True, file=StringIO())
-    for table in reads_report.parts(_found()):
-        console.print(table)
+    console.print(*_found().tables())
     text = console.export_text()
     for words in (
         "20.0%",
@@ -289,9 +268,8 @@ def test_tables_say_what_was_found() -> None:
         "+25.0%",
         "0.0379",
         "1.40",
-        "4 in two steps",
-        "0.50 and 0.50 with 5",
-        "model 1.5 s",
+        "0.50",
+        "model 1.5",
     ):
         assert words in text
 
@@ -316,8 +294,8 @@ def test_command(tmp_path: Path) -> None:
     arguments = ["--shape", "tiny", "--quick", *sizes, "--price-per-month", "996", "--json", str(tmp_path / "f.json")]
     result = CliRunner().invoke(main, ["bench", "reads", "--dtype", "float32", "--device", "cpu", *arguments])
     assert result.exit_code == 0, result.output
-    assert "2 of the engine for 2 reads in one pass, 4 in two steps" in result.output
     written = json.loads((tmp_path / "f.json").read_text())
+    assert written["latency"][0]["steps"] == {ONE: 2, TWO: 4, AGAIN: 4}
     assert (written["settings"]["n_reads"], written["settings"]["effort"]["repeats"]) == (2, 3)
     assert written["loads"][0]["cost_per_1000"][ONE] > 0
 

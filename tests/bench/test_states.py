@@ -16,7 +16,6 @@ from click.testing import CliRunner
 from fixtures import tiny
 
 from ramet.bench.core.document import nobody
-from ramet.bench.states import report as states_report
 from ramet.bench.states import run as states
 from ramet.bench.states.history import Growth, Trajectory, questions
 from ramet.bench.states.report import Squeezed, StatesReport, StateStep, TimedRequest
@@ -141,10 +140,9 @@ def test_tables_say_what_was_found() -> None:
     found = _steps(_stepped(1, 3.0, 40), _stepped(2, 7.0, 80, 21.0))
     found.squeezed = Squeezed(1 << 20, 2, evicted_pages=17, cached=0.25, difference=0.125)
     console = Console(width=140, record=True, file=StringIO())
-    for table in states_report.parts(found):
-        console.print(table)
+    console.print(*found.tables())
     text = console.export_text()
-    for words in ("7.00", "21.0", "3.0", "17 pages", "25%", "0.12", "difference of a probability 0.5"):
+    for words in ("7.00", "21.0", "3.0", "evicted_pages 17", "cached 0.25", "difference 0.125", "difference       0.5"):
         assert words in text
 
 
@@ -168,5 +166,5 @@ def test_command(tmp_path: Path) -> None:
     arguments: list[Any] = ["--model", tiny.llama(), "--dtype", "float32", *sizes, "--json", tmp_path / "f.json"]
     result = CliRunner().invoke(main, ["bench", "states", *map(str, arguments)])
     assert result.exit_code == 0, result.output
-    assert "resumed against fresh" in result.output
+    assert "a step of a growing state" in result.output
     assert len(json.loads((tmp_path / "f.json").read_text())["steps"]) == 4

@@ -20,6 +20,11 @@ _TEXT = (
 WORDS = _TEXT.split()
 
 
+def text(rng: random.Random, n_words: int) -> str:
+    """Made-up words."""
+    return " ".join(rng.choices(WORDS, k=n_words))
+
+
 class Bodies:
     """Draws bodies whose state has exactly as many tokens as a shape asks for, or as few less as words allow."""
 
@@ -44,6 +49,6 @@ class Bodies:
         return len(self._tokenizer.encode(" ".join(words)))
 
     def _question(self, i: int) -> dict[str, object]:
-        words = " ".join(self._rng.choices(WORDS, k=_QUESTION_WORDS))
+        words = text(self._rng, _QUESTION_WORDS)
         options = {f"{self._rng.choice(WORDS)}{j}": None for j in range(N_OPTIONS)}
         return {"type": "choice", "instructions": f"number {i} {words}?", "criteria": options}

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ramet.bench.core.samples import JsonObject
 from ramet.files import replacing
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -24,7 +29,15 @@ class Document(ABC):
 
     @abstractmethod
     def found(self) -> JsonObject:
-        """What the bench adds."""
+        """What the bench adds to the JSON."""
+
+    @abstractmethod
+    def tables(self) -> Iterator[Table]:
+        """What people read of it."""
+
+    def about(self) -> dict[str, Any]:
+        """What was measured, and on what."""
+        return {"model": self.model, **self.machine, **self.settings}
 
     def as_json(self) -> JsonObject:
         about = {"bench": self.bench, "model": self.model, "machine": self.machine, "settings": self.settings}
@@ -37,6 +50,12 @@ class Document(ABC):
             made.write_text(json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n")
 
 
+def from_row(made: type[T], row: Mapping[str, Any]) -> T:
+    """A dataclass from its JSON, which may have more besides. Raises TypeError where a field is missing."""
+    names = [field.name for field in fields(made)]  # type: ignore[arg-type]
+    return made(**{name: row[name] for name in names if name in row})
+
+
 @dataclass(frozen=True, slots=True)
 class Watch:
     """How a run reports: `step` gets what begins now, `done` what part is through, `save` the document so far."""
@@ -44,6 +63,11 @@ class Watch:
     step: Callable[[str], None]
     done: Callable[[float], None]
     save: Callable[[Document], None]
+
+    def passed(self, document: Document, part: float) -> None:
+        """So large a part of the run is through, and the document has it."""
+        self.save(document)
+        self.done(part)
 
 
 def nobody() -> Watch:

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 
 import torch
 
-from ramet.bench.core.samples import JsonObject
-
-
-@dataclass(slots=True)
-class MemoryUse:
-    """In bytes. at_rest: allocated by loading. peak: the most that was allocated at a time. reserved: by which the
-    allocator's memory grew while this contestant loaded or ran, recorded graphs included."""
-
-    at_rest: int = 0
-    peak: int = 0
-    reserved: int = 0
-
 
 class DeviceMemory:
-    """Contestants by name. On a CPU nothing is counted."""
+    """Bytes of contestants, by name: `at_rest`, allocated by loading, and `peak`, the most that was allocated at a
+    time. On a CPU nothing is counted."""
 
     def __init__(self) -> None:
-        self.used: dict[str, MemoryUse] = {}
+        self.used: dict[str, dict[str, int]] = {}
 
     @contextmanager
     def of(self, name: str, *, loading: bool = False) -> Iterator[None]:
@@ -33,21 +21,17 @@ class DeviceMemory:
         if not torch.cuda.is_available():
             yield
             return
-        allocated, reserved = _at_rest()
+        before = _allocated()
         torch.cuda.reset_peak_memory_stats()
         yield
-        peak = torch.cuda.max_memory_allocated() - allocated
-        allocated_now, reserved_now = _at_rest() if loading else (allocated, torch.cuda.memory_reserved())
-        used = self.used.setdefault(name, MemoryUse())
-        used.at_rest += allocated_now - allocated
-        used.peak = max(used.peak, used.at_rest, peak if loading else used.at_rest + peak)
-        used.reserved += max(0, reserved_now - reserved)
-
-    def as_json(self) -> JsonObject:
-        return {name: asdict(used) for name, used in self.used.items()}
+        peak = torch.cuda.max_memory_allocated() - before
+        used = self.used.setdefault(name, {"at_rest": 0, "peak": 0})
+        used["peak"] = max(used["peak"], used["at_rest"] + peak)
+        if loading:
+            used["at_rest"] += _allocated() - before
 
 
-def _at_rest() -> tuple[int, int]:
-    """Allocated and reserved bytes once the device is idle."""
+def _allocated() -> int:
+    """Bytes, once the device is idle."""
     torch.cuda.synchronize()
-    return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    return torch.cuda.memory_allocated()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -12,17 +12,28 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from ramet.files import replacing
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 INK, FAINT = "#222222", "#9AA0A6"
 BLUE, RED, GREEN = "#0072B2", "#D55E00", "#009E73"  # colour-blind people see the difference too
 MAX_VECTORS = 2000  # points of a file of vectors; more become an image in it
 
 # Without the salt and the date, the same figures give the same bytes of SVG.
 STYLE: dict[Any, Any] = {
-    "font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left", "axes.titleweight": "bold",
-    "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": FAINT, "axes.labelcolor": INK,
-    "xtick.color": INK, "ytick.color": INK, "axes.grid": True, "grid.color": "#ECECEC", "axes.axisbelow": True,
-    "legend.frameon": False, "text.parse_math": False, "svg.hashsalt": "ramet",
-}  # fmt: skip
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": FAINT,
+    "axes.grid": True,
+    "grid.color": "#ECECEC",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "text.parse_math": False,
+    "svg.hashsalt": "ramet",
+}
 
 
 def write(
@@ -36,3 +47,8 @@ def write(
         draw(figure)
         with replacing(path) as made:
             figure.savefig(made, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+
+
+def curve(axes: Axes, points: Sequence[tuple[float, float]], colour: str, name: str) -> None:
+    """A line with a dot at each point (x, y)."""
+    axes.plot([x for x, _ in points], [y for _, y in points], color=colour, lw=2, marker="o", ms=4, label=name)

@@ -101,7 +101,7 @@ def _witness(model: Decoder, layer: int, found: list[Product]) -> Wrap:
 
 
 def _wrapped(part: T, wrap: Wrap) -> T:
-    """A copy of a layer, or of a part of one, whose products are wrapped; parts without any are shared."""
+    """A copy of a layer, or of a part of one, whose products are wrapped; it shares the parts that have none."""
     changes: dict[str, Any] = {}
     for name, kinds, value in _declared(part):
         if Linear in kinds or Experts in kinds:

@@ -18,8 +18,8 @@ _ALIGNED = 64  # numbers
 
 
 class RandomWeights(dict[str, torch.Tensor]):
-    """The weights of a plan, by our names. What is looked at is a view of one block; what is taken out has memory of
-    its own, so that no two layers of a model read the same bytes, and nothing is there twice.
+    """The weights of a plan, by our names. Looking at a weight gives a view of one block; `pop` gives memory of its
+    own, so that no two layers of a model read the same bytes, and nothing is there twice.
 
     Vectors, which are norms and scales, are ones, but for the norms of queries and keys: they leave scores with a
     spread of about one, as a trained model's do. rounded: the dtype that numbers are rounded to first (None: `dtype`),
@@ -31,15 +31,16 @@ class RandomWeights(dict[str, torch.Tensor]):
     ) -> None:
         self._plan = plan
         made_from = [(ours, weight.parts, weight.shape, weight.wide) for ours, weight in plan.items()]
-        self.fingerprint = sha256(repr(("random", made_from, dtype, device.type, seed, rounded)).encode()).hexdigest()[
-            :32
-        ]
+        whole = ("random", made_from, dtype, device.type, seed, rounded)
+        self.fingerprint = sha256(repr(whole).encode()).hexdigest()[:32]
         self._places = {
             theirs: (ours, place, len(weight.parts))
-            for ours, weight in plan.items() for place, theirs in enumerate(weight.parts)
-        }  # fmt: skip
+            for ours, weight in plan.items()
+            for place, theirs in enumerate(weight.parts)
+        }
         sizes = {weight.parts: math.prod(weight.shape) for weight in plan.values()}  # some of ours are cut from one
-        self.n_parameters, self.n_bytes = sum(sizes.values()), sum(sizes.values()) * dtype.itemsize
+        self.n_parameters = sum(sizes.values())
+        self.n_bytes = self.n_parameters * dtype.itemsize
         self._rounded = rounded or dtype
         self._block = _block(max(sizes.values()) + _SPARE, dtype, device, seed, self._rounded)
         starts = {parts: i * _STRIDE % _SPARE // _ALIGNED * _ALIGNED for i, parts in enumerate(sizes)}
@@ -47,7 +48,7 @@ class RandomWeights(dict[str, torch.Tensor]):
         super().__init__({ours: self.view(ours) for ours in plan})
 
     def view(self, name: str) -> torch.Tensor:
-        """One of the plan's as a checkpoint has it, also when it has been taken out."""
+        """One of the plan's weights as a checkpoint has it, also when `pop` has taken it out."""
         shape = self._plan[name].shape
         if len(shape) == 1:
             value = shape[0] ** -0.25 if name.endswith((".q_norm", ".k_norm")) else 1.0
@@ -56,7 +57,7 @@ class RandomWeights(dict[str, torch.Tensor]):
         return self._block[start : start + math.prod(shape)].view(shape)
 
     def part(self, theirs: str) -> torch.Tensor:
-        """What a checkpoint has under one of its own names, a view."""
+        """A view of what a checkpoint has under one of its own names."""
         ours, place, n_parts = self._places[theirs]
         return self.view(ours).chunk(n_parts)[place]
 
@@ -73,7 +74,8 @@ class RandomWeights(dict[str, torch.Tensor]):
         """A tensor in memory of its own."""
         if name not in self:
             return super().pop(name, *default)
-        weight, found = self._plan[name], super().pop(name)
+        weight = self._plan[name]
+        found = super().pop(name)
         made = found.float() if weight.wide else found.clone()
         return made if weight.transform is None else weight.transform(made)
 

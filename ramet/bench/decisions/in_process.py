@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ramet.bench.core.agreement import TOLERANCE, agree
 from ramet.bench.core.memory import DeviceMemory
-from ramet.bench.core.samples import Effort, Row, affordable, interleave
+from ramet.bench.core.samples import Effort, Row
 from ramet.bench.core.shapes import Prompt, Trial
 from ramet.bench.core.timing import Answer
 from ramet.bench.decisions.own import Own
@@ -21,11 +21,12 @@ _N_WARM = {"cpu": 1, "cuda": 4}  # first runs, not timed: there clocks rise, and
 def compare(
     own: Own, peer: PeerEngine, trial: Trial, effort: Effort, memory: DeviceMemory, step: Callable[[str], None]
 ) -> Row:
-    """One row. Raises RametError when the answers differ: there is no figure for a wrong answer.
+    """The row of a shape. Raises RametError where the answers differ: there is no figure for a wrong answer.
 
     Every run gets ids of its own. "ours" and the peer are timed from lists of ids to the labels' logits on the host.
     """
-    rng, model = random.Random(f"{effort.seed} {trial}"), own.engine.model  # noqa: S311
+    rng = random.Random(f"{effort.seed} {trial}")  # noqa: S311
+    model = own.engine.model
     columns = sorted(rng.sample(range(model.shape.vocab_size), N_COLUMNS))
 
     def draw() -> Prompts:
@@ -42,15 +43,14 @@ def compare(
 
     n = trial.n_at_once
     row = Row(str(trial), notes={"n_stream": n * trial.shape.n_stream, "n_repeated": n * trial.shape.n_repeated})
-    first, answers = {}, {}
+    first: dict[str, float] = {}
+    answers: dict[str, Answer] = {}
     for name in contestants:
         step(f"{trial} check {name}")
         for _ in range(_N_WARM[model.device.type]):
             first[name], answers[name] = turn(name, prompts)
     row.notes["difference"] = agree(answers, TOLERANCE[model.dtype])
-    counts = {name: affordable(ms, effort.repeats, effort.budget_s) for name, ms in first.items()}
-    for name in interleave(counts):
-        step(f"{trial} {name}")
-        row.add(name, turn(name, draw())[0])
-    row.notes |= own.notes(trial, row, prompts, columns) | peer.notes()
+    counts = {name: effort.affordable(ms) for name, ms in first.items()}
+    row.take_turns(counts, lambda name: turn(name, draw())[0], step)
+    row.notes |= own.notes(trial, row) | peer.notes()
     return row

@@ -8,20 +8,19 @@ timed, and then times one. With several clients a turn is a whole burst.
 from __future__ import annotations
 
 import json
-import queue
 import random
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from pathlib import Path
+from queue import SimpleQueue
 
 import numpy as np
 
 from ramet.bench.core.bodies import Bodies
-from ramet.bench.core.samples import Effort, JsonObject, Row, affordable, interleave
+from ramet.bench.core.samples import Effort, JsonObject, Row, interleave
 from ramet.bench.core.shapes import DecisionShape, Trial
+from ramet.bench.core.timing import closed_loop
 from ramet.bench.peers.server import DecisionClient, ServerProcess, usage
 from ramet.errors import RametError
 from ramet.text.tokenizer import Tokenizer
@@ -40,9 +39,13 @@ class Contest:
     a burst."""
 
     def __init__(
-        self, tokenizer: Tokenizer, servers: Mapping[str, ServerProcess], seed: int, step: Callable[[str], None],
+        self,
+        tokenizer: Tokenizer,
+        servers: Mapping[str, ServerProcess],
+        seed: int,
+        step: Callable[[str], None],
         n_requests: int = _REQUESTS_A_CLIENT,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._servers, self._step, self._n_requests = servers, step, n_requests
         self._bodies = Bodies(tokenizer, random.Random(seed))  # noqa: S311
         self._connections = {name: DecisionClient(server.port) for name, server in servers.items()}
@@ -58,26 +61,26 @@ class Contest:
 
     def _latency(self, shape: DecisionShape, effort: Effort) -> Row:
         """Milliseconds of single requests, one client, the same bodies to both."""
-        row, self._n_restless = Row(str(shape)), 0
+        row = Row(str(shape))
+        self._n_restless = 0
         first: dict[str, float] = {}
         for name in self._servers:
             self._step(f"{shape} {name} warm-up")
             for _ in range(_N_WARM):
                 first[name], answer = self._decide(name, self._bodies.draw(shape), shape)
             row.notes[f"input_tokens {name}"] = usage(answer)
-        n = min(affordable(ms, effort.repeats, effort.budget_s) for ms in first.values())
+        n = min(map(effort.affordable, first.values()))
         bodies = [self._bodies.draw(shape) for _ in range(n)]
-        n_sent = dict.fromkeys(self._servers, 0)
-        for name in interleave(dict.fromkeys(self._servers, n)):
-            self._step(f"{shape} {name}")
-            row.add(name, self._turn(name, bodies[n_sent[name]], shape))
-            n_sent[name] += 1
+        left = {name: iter(bodies) for name in self._servers}
+        counts = dict.fromkeys(self._servers, n)
+        row.take_turns(counts, lambda name: self._turn(name, next(left[name]), shape), self._step)
         row.notes["turns that found a server busy"] = self._n_restless
         return row
 
     def _load(self, trial: Trial) -> Row:
         """Requests a second of each burst in the notes, milliseconds of every request as samples."""
-        row, rates = Row(str(trial)), dict[str, list[float]]()
+        row = Row(str(trial))
+        rates: dict[str, list[float]] = {}
         for name in self._servers:
             self._step(f"{trial} {name} warm-up")
             _, answer = self._decide(name, self._bodies.draw(trial.shape), trial.shape)
@@ -87,8 +90,7 @@ class Contest:
             self._step(f"{trial} {name}")
             rate, times = self._burst(name, trial, self._n_requests)
             rates.setdefault(name, []).append(rate)
-            for ms in times:
-                row.add(name, ms)
+            row.samples.setdefault(name, []).extend(times)
         row.notes["requests_per_s"] = rates
         row.notes["p99_ms"] = {name: float(np.quantile(times, 0.99)) for name, times in row.samples.items()}
         return row
@@ -127,24 +129,20 @@ def check(name: str, answer: bytes, shape: DecisionShape) -> None:
 
 
 def burst(port: int, bodies: Sequence[bytes], n_clients: int) -> tuple[float, list[float]]:
-    """Requests a second, and each request's milliseconds: `n_clients` that send on as soon as they are answered."""
-    waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    for body in bodies:
-        waiting.put(body)
-    times: list[float] = []
+    """Requests a second, and each request's milliseconds, of clients with a connection each. Raises RametError where a
+    request is not answered."""
+    free: SimpleQueue[DecisionClient] = SimpleQueue()
 
-    def client() -> None:
-        with closing(DecisionClient(port)) as connection, suppress(queue.Empty):
-            while True:
-                times.append(connection.decide(waiting.get_nowait())[0])
+    def decide(body: bytes) -> None:
+        connection = free.get()
+        connection.decide(body)
+        free.put(connection)
 
-    with ThreadPoolExecutor(n_clients) as pool:
-        start = time.perf_counter()
-        clients = [pool.submit(client) for _ in range(n_clients)]
-        for each in clients:
-            if (failure := each.exception()) is not None:
-                raise RametError(f"a client of the burst failed: {failure}") from failure
-        return len(bodies) / (time.perf_counter() - start), times
+    with ExitStack() as stack:
+        for _ in range(n_clients):
+            free.put(stack.enter_context(closing(DecisionClient(port))))
+        rate, times, _ = closed_loop(decide, bodies, n_clients)
+    return rate, times
 
 
 def started(

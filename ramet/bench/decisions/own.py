@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,18 +13,16 @@ from ramet.bench.core.products import Product, products, uploaded
 from ramet.bench.core.rates import DeviceRates
 from ramet.bench.core.samples import JsonObject, Row
 from ramet.bench.core.shapes import Trial
-from ramet.bench.core.timing import Answer, Run, by_clock, on_device
+from ramet.bench.core.timing import Answer, Run, clocked, on_device
 from ramet.bench.peers.peer import Contestant, Prompts
 from ramet.engine.batch import Batch
 from ramet.engine.engine import Engine
 from ramet.tree import Reads, Tree
 from ramet.units import Unit, Units
 
-_N_PACKED = 101
-
 
 class Own:
-    """An engine under test. rates: of its device, where they were measured: the limits are given with them."""
+    """An engine under test. rates: of its device, where they were measured: the notes then have limits by them."""
 
     def __init__(self, engine: Engine, rates: DeviceRates | None = None) -> None:
         self.engine, self.rates = engine, rates
@@ -33,48 +31,44 @@ class Own:
 
     def contestants(self, prompts: Prompts, columns: Sequence[int]) -> dict[str, Contestant]:
         """ours: from ids to logits through the engine. round: the same in this thread, without its queue. pass: the
-        model's pass alone. floor: its products with weights alone. plain products, on a CPU: the same by torch, on
-        weights as they are."""
-        self._found, self._n_rounds = products(self.engine.model, *_trees(prompts, columns)), 0.0
-        device, self._n_columns = self.engine.model.device, len(columns)
-        floor = on_device(Floor.packed(self._found, device), device)
-        found: dict[str, Contestant] = {
-            "ours": lambda prompts: by_clock(lambda: self._ours(_trees(prompts, columns))),
-            "round": lambda prompts: by_clock(lambda: self._round(_trees(prompts, columns))),
+        model's pass alone. floor: its products with weights alone."""
+        self._found = products(self.engine.model, *_trees(prompts, columns))
+        self._n_rounds, self._n_columns = 0.0, len(columns)
+        device = self.engine.model.device
+        floor = on_device(Floor(self._found, device), device)
+        return {
+            "ours": lambda prompts: partial(clocked, lambda: self._ours(_trees(prompts, columns))),
+            "round": lambda prompts: partial(clocked, lambda: self._round(_trees(prompts, columns))),
             "pass": lambda prompts: self._pass(_trees(prompts, columns)),
             "floor": lambda _: floor,
         }
-        if device.type == "cpu":
-            plain = on_device(Floor.plain(self._found, device), device)
-            found["plain products"] = lambda _: plain
-        return found
 
-    def notes(self, trial: Trial, row: Row, prompts: Prompts, columns: Sequence[int]) -> JsonObject:
+    def notes(self, trial: Trial, row: Row) -> JsonObject:
         """The arithmetic of the products with weights, of attention's and of recurrences', and the pass over all of
         them together, had the others the rate that the first reached. With rates, what the first two take at these."""
         linear = sum(product.flop for product in self._found)
-        attention, delta = (
-            trial.n_at_once * count(self.engine.shape, trial.shape) for count in (attention_flop, delta_flop)
-        )
+        attention = trial.n_at_once * attention_flop(self.engine.shape, trial.shape)
+        delta = trial.n_at_once * delta_flop(self.engine.shape, trial.shape)
         ratio = row.ratio("pass", "floor")
         notes: JsonObject = {
-            "floor_gflop": linear / 1e9, "attention_gflop": attention / 1e9, "delta_gflop": delta / 1e9,
+            "floor_gflop": linear / 1e9,
+            "attention_gflop": attention / 1e9,
+            "delta_gflop": delta / 1e9,
             "pass_over_all_products": None if ratio is None else ratio / (1 + (attention + delta) / linear),
-            "pack_us_per_branch": _packing(self.engine, _trees(prompts, columns)), "rounds": self._n_rounds,
+            "rounds": self._n_rounds,
             "pass_rows": self._n_rows,  # with those that fill a recorded pass
-        }  # fmt: skip
+        }
         return notes if self.rates is None else notes | self._limits(self.rates, trial, row, attention)
 
     def _limits(self, rates: DeviceRates, trial: Trial, row: Row, attention: int) -> JsonObject:
         linear_ms = rates.linear_ms(self._found, trial.n_at_once * trial.shape.n_stream)
-        limit_ms, pass_ms = linear_ms + rates.flop_ms(attention), row.median("pass")
-        return {
-            "linear_limit_ms": linear_ms, "attention_limit_ms": rates.flop_ms(attention),
-            "pass_over_limits": None if pass_ms is None else pass_ms / limit_ms,
-        }  # fmt: skip
+        attention_ms = rates.flop_ms(attention)
+        pass_ms = row.median("pass")
+        ratio = None if pass_ms is None else pass_ms / (linear_ms + attention_ms)
+        return {"linear_limit_ms": linear_ms, "attention_limit_ms": attention_ms, "pass_over_limits": ratio}
 
     def _ours(self, trees: Sequence[Tree]) -> Answer:
-        """All are submitted before any is waited for, so that they share a round where they fit one."""
+        """Submits all before it waits for any, so that they share a round where they fit one."""
         before = self.engine.stats()["rounds_total"]
         futures = [self.engine.submit(tree) for tree in trees]
         answer = self._logits([future.result() for future in futures])
@@ -115,16 +109,3 @@ class Own:
 
 def _trees(prompts: Prompts, columns: Sequence[int]) -> list[Tree]:
     return [prompt.tree(columns) for prompt in prompts]
-
-
-def _packing(engine: Engine, trees: Sequence[Tree]) -> float:
-    """Microseconds of packing the trees' round and of its kernels' work lists, a branch, the median of many."""
-    units, host = [Unit(tree) for tree in trees], engine.runner.host
-    lists = host.lists(engine.model.planners())
-
-    def planned() -> None:
-        lists(host.pack(Units.of(units)))
-
-    run = on_device(planned, torch.device("cpu"))
-    ms = statistics.median(run()[0] for _ in range(_N_PACKED))
-    return ms * 1e3 / sum(len(tree.lengths) - 1 for tree in trees)

@@ -29,9 +29,15 @@ from ramet.weights.checkpoint import open_checkpoint
 
 # What Flide's authors and ours measure on a GPU: how much state, how many questions, how long, how many requests.
 NAMED = {
-    "race1": "400x1x60", "race4": "400x4x60", "quality": "6000x20x60", "multirc": "400x48x40", "di": "1200x3x60",
-    "race4x16": "400x4x60@16", "short64": "200x64x12", "long": "15000x5x60",
-}  # fmt: skip
+    "race1": "400x1x60",
+    "race4": "400x4x60",
+    "quality": "6000x20x60",
+    "multirc": "400x48x40",
+    "di": "1200x3x60",
+    "race4x16": "400x4x60@16",
+    "short64": "200x64x12",
+    "long": "15000x5x60",
+}
 MakePeer = Callable[[Engine], PeerEngine]
 
 
@@ -70,7 +76,8 @@ class Comparison:
 
     def _in_process(self, make: MakePeer, default: Sequence[str]) -> DecisionsReport:
         trials = token_trials(self.shapes, default)
-        memory, start_s = DeviceMemory(), dict[str, float]()
+        memory = DeviceMemory()
+        start_s: dict[str, float] = {}
         self.watch.step(f"loading {self.model}")
         with timed(start_s, "ours"), memory.of("ours", loading=True):
             engine = Engine.load(self.model, threads=self.n_threads)
@@ -81,19 +88,21 @@ class Comparison:
             rates = DeviceRates.of(engine.model) if engine.model.device.type == "cuda" else None
             settings = {**asdict(self.effort), **engine.describe(), "start_s": start_s}
             settings |= {} if rates is None else {"rates": asdict(rates)}
-            report = self._report(self.model, settings, peer.name, peer.ratios)
+            here = machine.describe(self.n_threads)
+            report = DecisionsReport(self.model, here, settings, peer.name, peer.ratios)
             own = Own(engine, rates)
             gc.collect()
             gc.freeze()  # as Flide's server does: no run pays for looking through two models
             for trial in trials:
                 row = in_process.compare(own, peer, trial, self.effort, memory, self.watch.step)
-                report.settings["memory"] = memory.as_json()
+                report.settings["memory"] = memory.used
                 self._take(report, row, len(trials))
         return report
 
     def _over_http(self, peer: str, make: over_http.MakeServer, settings: JsonObject) -> DecisionsReport:
         trials = [Trial.parse(part, 2) for part in (self.shapes.split(",") if self.shapes else over_http.TRIALS)]
-        model, name = Path(self.model), peer.split()[0]
+        model = Path(self.model)
+        name = peer.split()[0]
         makers = {"ours": lambda cache: ours(model, self.n_threads, cache), name: make}
         tokenizer = open_checkpoint(model).tokenizer()
         with ExitStack() as stack:
@@ -102,23 +111,18 @@ class Comparison:
             contest = over_http.Contest(tokenizer, servers, self.effort.seed + 1, self.watch.step)
             stack.callback(contest.close)
             ratios = ((name, "ours", f"{name.partition('-')[0]}_over_ours"),)
-            report = self._report(model.name, {**asdict(self.effort), "start": seconds, **settings}, peer, ratios)
+            settings = {**asdict(self.effort), "start": seconds, **settings}
+            report = DecisionsReport(model.name, machine.describe(self.n_threads), settings, peer, ratios)
             for trial in trials:
                 self._take(report, contest.row(trial, self.effort), len(trials))
             report.settings["memory_gib"] = {name: server.memory_gib() for name, server in servers.items()}
             self.watch.save(report)
         return report
 
-    def _report(
-        self, model: str, settings: JsonObject, peer: str, ratios: Sequence[tuple[str, str, str]]
-    ) -> DecisionsReport:
-        return DecisionsReport(model, machine.describe(self.n_threads), settings, peer, ratios)
-
     def _take(self, report: DecisionsReport, row: Row, n_rows: int) -> None:
         """A finished row into the report."""
         report.rows.append(row)
-        self.watch.save(report)
-        self.watch.done(len(report.rows) / n_rows)
+        self.watch.passed(report, len(report.rows) / n_rows)
 
 
 def token_trials(text: str | None, default: Sequence[str]) -> list[Trial]:

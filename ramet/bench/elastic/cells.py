@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ramet.bench.core.named_shapes import BLOCK
 from ramet.bench.elastic.commit_curves import Curve, Dataset
-from ramet.bench.elastic.report import AUTO, NEXT, WHOLE
-from ramet.bench.elastic.simulated import Mode, Seconds, SimulatedReplies
+from ramet.bench.elastic.report import AUTO, NEXT, WHOLE, Rows
+from ramet.bench.elastic.simulated import Floats, Ints, Mode, Seconds, SimulatedReplies
 from ramet.denoise import elastic
 from ramet.denoise.elastic import Auto, ChunkSizes, Fixed, Repeating
 
 SIZES = (2, 4, 6, 8, 12, 16, 24, 32)  # fixed ones
 SIMULATED = {"commits": "simulated", "steps": "simulated, of measured times"}
-_N_SEQUENCES, _N_STEPS = 256, 360
+_N_SEQUENCES = 256
 _RATIOS = ("auto_over_best_fixed", "auto_over_block", "auto_over_next", "auto_over_bound", "auto_over_peer")
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -32,14 +30,14 @@ R = TypeVar("R")
 @dataclass(frozen=True, slots=True, eq=False)
 class Costs:
     """Seconds of steps. chunks: measured; next: those of a token a step. fit: what an engine's choice goes by, with
-    n_context keys in pages of each reply. floor: the least, by rows, replies, and the part of the rows that is read.
-    peer: of whole blocks, by batch."""
+    n_context keys in pages of each reply. floor: the least, by rows, rows that are read, and keys. peer: of whole
+    blocks, by batch."""
 
     chunks: Seconds
     next: Seconds
     fit: elastic.Seconds
     n_context: int
-    floor: Callable[[Floats, int, float], Floats]
+    floor: Callable[[Floats, Floats, int], Floats]
     peer: dict[int, float]
 
     def sizes(self) -> ChunkSizes:
@@ -72,15 +70,28 @@ class SimulatedSteps:
         n = self.rows.shape[1] // batch * batch
         assert n
         together = self.rows[:, :n].reshape(len(self.rows), -1, batch).sum(2)
-        tokens, time = self.gained[:, :n].sum(), seconds(together.astype(float), batch).sum()
+        tokens_s = float(self.gained[:, :n].sum() / seconds(together.astype(float), batch).sum())
         size = None if self.sizes is None else float(self.sizes.mean())
-        return Throughput(float(tokens / time), float(self.gained.mean()), float(together.mean()), size)
+        return Throughput(tokens_s, float(self.gained.mean()), float(together.mean()), size)
+
+    def bound(self, batch: int, costs: Costs) -> float:
+        """Tokens a second, were every step as short as it can be. What gained a token is pending in the step after, and
+        no longer read."""
+        read = 1.0 if self.sizes is None else 1 - float(self.gained.sum()) / float(self.rows.sum())
+        return self.throughput(lambda rows, n: costs.floor(rows, rows * read, costs.n_context * n), batch).tokens_s
 
 
 def steps(
-    dataset: Dataset, mode: Mode, *, batch: int, n_steps: int, n_groups: int = 1, n_context: int = 0, seed: int = 0,
+    dataset: Dataset,
+    mode: Mode,
+    *,
+    batch: int,
+    n_steps: int,
+    n_groups: int = 1,
+    n_context: int = 0,
+    seed: int = 0,
     curve: Curve | None = None,
-) -> SimulatedSteps:  # fmt: skip
+) -> SimulatedSteps:
     """With `batch` replies in each group at all times, each followed by another; each sees n_context rows in pages. The
     first third is not counted.
 
@@ -89,14 +100,15 @@ def steps(
     rng = np.random.default_rng(seed)
     replies = SimulatedReplies(curve or dataset.curve, mode, BLOCK, rng, n_groups, n_context)
     replies.add(lengths(*dataset.reply, n_groups * batch, rng))
-    found = np.zeros((2, n_steps, n_groups * batch), np.int64)
-    for n in range(n_steps):
-        outcome = replies.step()
-        found[:, n] = outcome.rows, outcome.gained
-        replies.replace(outcome.ended, lengths(*dataset.reply, int(outcome.ended.sum()), rng))
-    rows, gained = found[:, n_steps // 3 :]
-    sizes = np.array(replies.sizes)[n_steps // 3 :] if replies.sizes else None
-    return SimulatedSteps(rows, gained, sizes)
+    outcomes = []
+    for _ in range(n_steps):
+        outcomes.append(replies.step())
+        ended = outcomes[-1].ended
+        replies.replace(ended, lengths(*dataset.reply, int(ended.sum()), rng))
+    counted = outcomes[n_steps // 3 :]
+    rows = np.array([outcome.rows for outcome in counted], np.int64)
+    gained = np.array([outcome.gained for outcome in counted], np.int64)
+    return SimulatedSteps(rows, gained, np.array(replies.sizes)[n_steps // 3 :] if replies.sizes else None)
 
 
 def lengths(mean: float, deviation: float, n: int, rng: np.random.Generator) -> Ints:
@@ -107,7 +119,7 @@ def lengths(mean: float, deviation: float, n: int, rng: np.random.Generator) -> 
 
 
 def cells(
-    datasets: Sequence[Dataset], batches: Sequence[int], costs: Costs, *, workers: int, n_steps: int = _N_STEPS
+    datasets: Sequence[Dataset], batches: Sequence[int], costs: Costs, *, workers: int, n_steps: int
 ) -> Iterator[dict[str, Any]]:
     """A row for each data set and batch: all of `simulated commits` and simulated steps."""
     work = partial(_dataset, batches=batches, costs=costs, n_steps=n_steps)
@@ -125,57 +137,38 @@ def in_processes(work: Callable[[T], R], items: Sequence[T], workers: int) -> It
         yield from pool.map(work, items)
 
 
-def _dataset(dataset: Dataset, *, batches: Sequence[int], costs: Costs, n_steps: int) -> list[dict[str, Any]]:
-    """Sizes that are fixed are simulated once for all batches."""
-    run = partial(steps, dataset, batch=max(_N_SEQUENCES, *batches), n_steps=n_steps)
-    fixed = {str(size): run(Fixed(size)) for size in SIZES}
-    whole, following = run(WHOLE), run(NEXT)
-    return [_row(dataset, batch, fixed, whole, following, costs, n_steps) for batch in batches]
+def _dataset(dataset: Dataset, *, batches: Sequence[int], costs: Costs, n_steps: int) -> Rows:
+    """Simulates each mode but auto once for all batches."""
+    modes: dict[str, Mode] = {**{str(size): Fixed(size) for size in SIZES}, WHOLE: WHOLE, NEXT: NEXT}
+    n = max(_N_SEQUENCES, *batches)
+    runs = {name: steps(dataset, mode, batch=n, n_steps=n_steps) for name, mode in modes.items()}
+    return [_row(dataset, batch, runs, costs, n_steps) for batch in batches]
 
 
 def _row(
-    dataset: Dataset, batch: int, fixed: dict[str, SimulatedSteps], whole: SimulatedSteps, following: SimulatedSteps,
-    costs: Costs, n_steps: int,
-) -> dict[str, Any]:  # fmt: skip
-    run = partial(steps, dataset, costs.sizes(), n_steps=n_steps, n_context=costs.n_context)
-    chosen = run(batch=batch, n_groups=max(1, _N_SEQUENCES // batch)).throughput(costs.chunks, batch)
-    block = whole.throughput(costs.chunks, batch)
-    rates = {name: run.throughput(costs.chunks, batch).tokens_s for name, run in fixed.items()}
-    best = max(rates, key=lambda name: rates[name])
-    token_s = following.throughput(costs.next, batch).tokens_s
-    bound = max(_bound(run, batch, costs) for run in (*fixed.values(), following))
-    others = {"best_fixed": rates[best], "block": block.tokens_s, "next": token_s, "bound": bound}
-    row: dict[str, Any] = {
-        "dataset": dataset.name, "batch": batch, **SIMULATED,
-        "tokens_s": {AUTO: chosen.tokens_s, **rates, WHOLE: block.tokens_s, NEXT: token_s},
-        "tokens_step": chosen.tokens_step, "rows": chosen.rows, "size": chosen.size, "best_fixed": int(best),
-        "bound_tokens_s": bound,
-    }  # fmt: skip
+    dataset: Dataset, batch: int, runs: Mapping[str, SimulatedSteps], costs: Costs, n_steps: int
+) -> dict[str, Any]:
+    own = partial(steps, dataset, costs.sizes(), n_steps=n_steps, n_context=costs.n_context)
+    auto = own(batch=batch, n_groups=max(1, _N_SEQUENCES // batch)).throughput(costs.chunks, batch)
+    others = {name: run.throughput(costs.next if name == NEXT else costs.chunks, batch) for name, run in runs.items()}
+    rates = {AUTO: auto.tokens_s} | {name: each.tokens_s for name, each in others.items()}
+    best = max(SIZES, key=lambda size: rates[str(size)])
+    bound = max(run.bound(batch, costs) for name, run in runs.items() if name != WHOLE)
+    rivals = {"best_fixed": rates[str(best)], "block": rates[WHOLE], "next": rates[NEXT], "bound": bound}
+    row = {"dataset": dataset.name, "batch": batch, **SIMULATED, "tokens_s": rates, "best_fixed": best}
+    row |= {"tokens_step": auto.tokens_step, "rows": auto.rows, "size": auto.size, "bound_tokens_s": bound}
     if batch in costs.peer:
-        row["peer_tokens_s"] = others["peer"] = block.tokens_step * batch / costs.peer[batch]
-    return row | {f"auto_over_{name}": chosen.tokens_s / tokens_s for name, tokens_s in others.items()}
-
-
-def _bound(run: SimulatedSteps, batch: int, costs: Costs) -> float:
-    """Tokens a second, were every step as short as it can be. What gained a token is pending in the step after, and no
-    longer read."""
-    read = 1 - float(run.gained.sum()) / float(run.rows.sum()) if run.sizes is not None else 1.0
-    return run.throughput(lambda rows, n: costs.floor(rows, n, read), batch).tokens_s
+        row["peer_tokens_s"] = rivals["peer"] = others[WHOLE].tokens_step * batch / costs.peer[batch]
+    return row | {f"auto_over_{name}": auto.tokens_s / tokens_s for name, tokens_s in rivals.items()}
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Over data sets and batches: the least of each ratio, its geometric mean, and that by batch."""
     found: dict[str, Any] = {"commits": "simulated"}
     for key in _RATIOS:
-        by_batch: dict[str, list[float]] = {}
-        for row in rows:
-            if key in row:
-                by_batch.setdefault(str(row["batch"]), []).append(row[key])
-        if values := [value for own in by_batch.values() for value in own]:
-            means = {n: geometric_mean(own) for n, own in by_batch.items()}
-            found[key] = {"least": min(values), "geometric_mean": geometric_mean(values), "by_batch": means}
+        if values := [(row["batch"], row[key]) for row in rows if key in row]:
+            batches = sorted({batch for batch, _ in values})
+            by_batch = {str(n): statistics.geometric_mean([x for batch, x in values if batch == n]) for n in batches}
+            every = [x for _, x in values]
+            found[key] = {"least": min(every), "geometric_mean": statistics.geometric_mean(every), "by_batch": by_batch}
     return found
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    return float(np.exp(np.mean(np.log(values))))

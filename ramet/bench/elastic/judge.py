@@ -17,6 +17,7 @@ from ramet.bench.elastic.commit_curves import Curve
 from ramet.denoise.running import Chunks, Emitted, RunningReplies
 from ramet.tree import BoolArray, FloatArray, IntArray
 
+_MOST_PLACES = 1 << 17  # replies at once, of running or simulated ones
 Judge = Callable[[Chunks, FloatArray], FloatArray]  # of a step, and how sure the model was [M] -> how sure it is to be
 
 
@@ -41,12 +42,13 @@ class CurveJudge:
     def __init__(self, curve: Curve, block: int, rng: np.random.Generator) -> None:
         self._curve, self._block, self._rng = curve, block, rng
         self._passing = curve.passing(block)
-        self._runs = np.zeros(0, np.bool_)  # by place: all rows pass to the end of the block
-        self._first = np.zeros(0, np.int32)  # by place: the first masked position of the step before
+        self._runs = np.zeros(_MOST_PLACES, np.bool_)  # by place: all rows pass to the end of the block
+        self._first = np.zeros(_MOST_PLACES, np.int32)  # by place: the first masked position of the step before
 
     def __call__(self, chunks: Chunks, confidence: FloatArray) -> FloatArray:
         some = chunks.n_reads > 0
-        n_reads, places = chunks.n_reads[some], chunks.places[some]
+        n_reads = chunks.n_reads[some]
+        places = chunks.places[some]
         starts = np.cumsum(n_reads) - n_reads
         runs = self._running(places, chunks.positions[chunks.reads[starts]])
         numbers = np.arange(len(chunks.reads)) - np.repeat(starts, n_reads)
@@ -56,18 +58,12 @@ class CurveJudge:
     def _running(self, places: IntArray, first: IntArray) -> BoolArray:
         """Of replies with masked rows, from position `first` on: whether this step is of a run. A run goes on in its
         block alone, and its first masked row moves on; where it does not, the place is another reply's."""
-        self._reserve(int(places.max(initial=-1)) + 1)
         before = self._first[places]
         goes_on = self._runs[places] & (first > before) & (first // self._block == before // self._block)
         runs: BoolArray = (goes_on & self._curve.lasting) | (self._rng.random(len(places)) < self._curve.runs)
-        self._first[places], self._runs[places] = first, runs
+        self._first[places] = first
+        self._runs[places] = runs
         return runs
-
-    def _reserve(self, n: int) -> None:
-        if n > len(self._runs):
-            more = max(n, 2 * len(self._runs)) - len(self._runs)
-            self._runs = np.concatenate((self._runs, np.zeros(more, np.bool_)))
-            self._first = np.concatenate((self._first, np.zeros(more, np.int32)))
 
 
 @dataclass(frozen=True, slots=True)

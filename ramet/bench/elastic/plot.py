@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ramet.bench.core.plot import BLUE, FAINT, GREEN, RED, write
-from ramet.bench.elastic.report import ElasticReport
+from ramet.bench.core.plot import BLUE, FAINT, GREEN, RED, curve, write
+from ramet.bench.elastic.report import AUTO, ElasticReport, Rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _FIXED = {"2": "#C9C9C9", "4": "#B0B0B0", "8": "#959595", "16": "#787878", "32": "#585858"}
-_COLOURS = {"auto": BLUE, "block": RED, "next": GREEN, **_FIXED}
-_WIDE, _HIGH = (7.0, 4.6), (8.0, 5.2)
+_COLOURS = {**_FIXED, "next": GREEN, "block": RED, AUTO: BLUE}
 
 
 def draw(found: ElasticReport, directory: Path) -> None:
     """p90.svg, over_time.svg and throughput.svg, as far as there is something to draw."""
     directory.mkdir(parents=True, exist_ok=True)
-    traces = [row for row in found.traces if row["mode"] == "auto"]
-    pictures: dict[str, tuple[tuple[float, float], Callable[[Figure], None], object]] = {
-        "p90": (_WIDE, partial(capacity, found), found.capacities),
-        "throughput": (_WIDE, partial(throughput, found.cells), found.cells),
-        "over_time": (_HIGH, partial(over_time, traces), traces),
-    }
+    traces = [row for row in found.traces if row["mode"] == AUTO]
     title = f"{found.model.partition(';')[0]}; {found.hardware.partition(',')[0]}"
-    for name, (size, part, rows) in pictures.items():
-        if rows:
-            write(directory / f"{name}.svg", size, title, part, title_size=10)
+    if found.capacities:
+        write(directory / "p90.svg", (7.0, 4.6), title, partial(capacity, found), title_size=10)
+    if found.cells:
+        write(directory / "throughput.svg", (7.0, 4.6), title, partial(throughput, found.cells), title_size=10)
+    if traces:
+        write(directory / "over_time.svg", (8.0, 5.2), title, partial(over_time, traces), title_size=10)
 
 
 def capacity(found: ElasticReport, figure: Figure) -> None:
     """A line for each mode, auto on top of the others; crosses: what the engine measured, of the requests that came,
     but for rates far beyond what is served."""
     axes = figure.add_subplot()
-    rows = sorted(found.capacities, key=lambda row: row["mode"] == "auto")
+    rows = sorted(found.capacities, key=lambda row: row["mode"] == AUTO)
     for row in rows:
-        _line(axes, row["mode"], row["rates"], row["p90_ms"])
+        points = list(zip(row["rates"], row["p90_ms"], strict=True))
+        curve(axes, points, _COLOURS[row["mode"]], row["mode"])
     for row in found.traces:
         axes.plot(row["requests_s"], row["p90_ms"], color=_COLOURS[row["mode"]], marker="x", ms=8, mew=2)
     limit = rows[0]["limit_ms"]
@@ -51,13 +48,13 @@ def capacity(found: ElasticReport, figure: Figure) -> None:
     _named(axes, rows[0]["dataset"])
 
 
-def throughput(cells: list[dict[str, Any]], figure: Figure) -> None:
+def throughput(cells: Rows, figure: Figure) -> None:
     """Of the first data set, by batch."""
     axes = figure.add_subplot()
     rows = [row for row in cells if row["dataset"] == cells[0]["dataset"]]
     batches = [row["batch"] for row in rows]
-    for name in (*_FIXED, "next", "block", "auto"):
-        _line(axes, name, batches, [row["tokens_s"][name] for row in rows])
+    for name, colour in _COLOURS.items():
+        curve(axes, [(row["batch"], row["tokens_s"][name]) for row in rows], colour, name)
     axes.plot(batches, [row["bound_tokens_s"] for row in rows], color=FAINT, lw=1, ls="--", label="bound")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
@@ -67,21 +64,16 @@ def throughput(cells: list[dict[str, Any]], figure: Figure) -> None:
     _named(axes, rows[0]["dataset"])
 
 
-def over_time(traces: list[dict[str, Any]], figure: Figure) -> None:
+def over_time(traces: Rows, figure: Figure) -> None:
     """Of the last trace: sizes of chunks above, replies below."""
     trace = traces[-1]
     steps = trace["over_time"]
-    above = figure.add_subplot(2, 1, 1)
-    below = figure.add_subplot(2, 1, 2, sharex=above)
+    above, below = figure.subplots(2, 1, sharex=True)
     above.plot(steps["ended_s"], steps["sizes"], color=BLUE, lw=0.8)
     below.plot(steps["ended_s"], steps["replies"], color=RED, lw=1.2)
     above.set(ylim=(0, None), ylabel="rows of a reply")
     above.set_title(f"{trace['requests_s']:.3g} requests a second; simulated commits, measured steps")
     below.set(ylim=(0, None), xlabel="seconds", ylabel="replies")
-
-
-def _line(axes: Axes, mode: str, x: list[float], y: list[float]) -> None:
-    axes.plot(x, y, color=_COLOURS[mode], lw=2, marker="o", ms=4, label=mode)
 
 
 def _named(axes: Axes, dataset: str) -> None:

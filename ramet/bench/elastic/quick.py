@@ -7,23 +7,22 @@ a prompt and the one right answer.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ramet.bench.core import machine
 from ramet.bench.core.document import Watch
-from ramet.bench.core.samples import JsonObject, affordable, interleave, summary
-from ramet.bench.core.timing import timed
+from ramet.bench.core.samples import Effort, interleave, summary
+from ramet.bench.core.timing import clocked, closed_loop, timed
 from ramet.bench.elastic.report import AUTO, WHOLE, ElasticReport
 from ramet.engine.engine import Engine
 from ramet.errors import InvalidRequest
-from ramet.generation import Generation, GenerationRequest
+from ramet.generation import GenerationRequest
 from ramet.weights.locate import locate
 
 HELD_OUT = "held_out.json"
@@ -35,32 +34,26 @@ Example = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class QuickWork:
-    """n_examples: how many each mode answers, in tokens `max_tokens` at most. sizes: fixed ones; clients: how many ask
-    at once, `repeats` times in each mode. seed: other examples, and other draws of them."""
+    """examples: how many each mode answers, in `max_tokens` tokens at most. sizes: fixed ones; clients: how many ask at
+    once, `repeats` times in each mode. seed: other examples, and other draws of them."""
 
-    n_examples: int = 200
+    examples: int = 200
     clients: Sequence[int] = (1, 2, 4, 8, 16)
     repeats: int = 10
     sizes: Sequence[int] = (2, 4, 8, 16, 24, 32)
     max_tokens: int = 200
     seed: int = 0
 
-    def as_json(self) -> JsonObject:
-        return {
-            "examples": self.n_examples, "clients": list(self.clients), "repeats": self.repeats,
-            "sizes": list(self.sizes), "max_tokens": self.max_tokens, "seed": self.seed,
-        }  # fmt: skip
-
-    def examples(self, source: str) -> list[Example]:
+    def drawn(self, source: str) -> list[Example]:
         """Raises InvalidRequest where the model has none, or not so many."""
         path = locate(source).path / HELD_OUT
         if not path.exists():
             raise InvalidRequest(f"{source} has no {HELD_OUT}, the examples that it is to answer", field="model")
         found: list[Example] = json.loads(path.read_text(encoding="utf-8"))
-        if self.n_examples > len(found):
+        if self.examples > len(found):
             raise InvalidRequest(f"{path} has {len(found)}", field="examples")
-        first = self.seed * self.n_examples % len(found)
-        return [*found[first:], *found[:first]][: self.n_examples]
+        first = self.seed * self.examples % len(found)
+        return [*found[first:], *found[:first]][: self.examples]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +73,18 @@ class Answered:
 
 def run(source: str, settings: Mapping[str, Any], work: QuickWork, *, watch: Watch) -> ElasticReport:
     """settings: of the engines, as `Engine.load` takes them. Raises as it does."""
-    examples, start_s = work.examples(source), dict[str, float]()
+    examples = work.drawn(source)
+    start_s: dict[str, float] = {}
     watch.step(f"loading {source}")
     unmeasured = {name: value for name, value in settings.items() if name != "latency_cache"}
     with ExitStack() as stack:
         with timed(start_s, "engines"):
             auto = stack.enter_context(Engine.load(source, **settings, chunk_size="auto"))
             whole = stack.enter_context(Engine.load(source, **unmeasured, mode="block"))
-        engines, own = {AUTO: auto, WHOLE: whole}, auto.settings
+        engines = {AUTO: auto, WHOLE: whole}
+        own = auto.settings
         assert own.threads
-        about = {**work.as_json(), "device": own.device, "dtype": own.dtype}
+        about = {**asdict(work), "device": own.device, "dtype": own.dtype}
         report = ElasticReport(auto.name, machine.describe(own.threads), about, start_s=start_s)
         _quality(report, engines, examples, work, watch)
         report.latency = auto.describe().get("latency", "")  # measured at the first reply
@@ -114,14 +109,13 @@ def _quality(
         answered = answer(engine, examples, min(_AT_ONCE, len(examples)), work.max_tokens, size)
         right = [text.strip() == each["answer"] for each, text in zip(examples, answered.texts, strict=True)]
         if name == WHOLE:
-            texts, points = answered.texts, 100 * statistics.mean(right)
-        report.quality.append({
-            "mode": name, "commits": "measured", "n": len(examples), "exact": statistics.mean(right),
-            "points_over_block": 100 * statistics.mean(right) - points,
-            "same_as_block": statistics.mean(a == b for a, b in zip(answered.texts, texts, strict=True)),
-            "by_task": _by_task(examples, right), "tokens_step": answered.n_tokens / answered.n_steps,
-            "rows_step": answered.n_rows / answered.n_steps,
-        })  # fmt: skip
+            texts = answered.texts
+            points = 100 * statistics.mean(right)
+        row = {"mode": name, "commits": "measured", "n": len(examples), "exact": statistics.mean(right)}
+        row["points_over_block"] = 100 * statistics.mean(right) - points
+        row["same_as_block"] = statistics.mean(a == b for a, b in zip(answered.texts, texts, strict=True))
+        row |= {"by_task": _by_task(examples, right), "tokens_step": answered.n_tokens / answered.n_steps}
+        report.quality.append(row | {"rows_step": answered.n_rows / answered.n_steps})
         watch.save(report)
 
 
@@ -145,44 +139,35 @@ def clients(
         watch.step(f"{n} clients: {mode}")
         return answer(engines[mode], draws[mode].choices(examples, k=n_prompts), n, work.max_tokens)
 
-    counts = {mode: affordable(once(mode).seconds * 1e3, work.repeats, _BUDGET_S) for mode in engines}
+    effort = Effort(work.repeats, _BUDGET_S)
+    counts = {mode: effort.affordable(once(mode).seconds * 1e3) for mode in engines}
     runs: dict[str, list[Answered]] = {mode: [] for mode in engines}
     for mode in interleave(counts, rng):
         runs[mode].append(once(mode))
-    rates = {mode: [each.tokens_s for each in own] for mode, own in runs.items()}
+    rates = {mode: summary([each.tokens_s for each in own]) for mode, own in runs.items()}
     steps = {mode: sum(each.n_steps for each in own) for mode, own in runs.items()}
     return {
-        "clients": n, "commits": "measured", "tokens_s": {mode: summary(own) for mode, own in rates.items()},
-        "auto_over_block": statistics.median(rates[AUTO]) / statistics.median(rates[WHOLE]),
+        "clients": n,
+        "commits": "measured",
+        "tokens_s": rates,
+        "auto_over_block": rates[AUTO]["median"] / rates[WHOLE]["median"],
         "tokens_step": {mode: sum(each.n_tokens for each in own) / steps[mode] for mode, own in runs.items()},
         "rows_step": {mode: sum(each.n_rows for each in own) / steps[mode] for mode, own in runs.items()},
-    }  # fmt: skip
+    }
 
 
 def answer(
     engine: Engine, examples: Sequence[Example], n_clients: int, max_tokens: int, size: int | None = None
 ) -> Answered:
     """Replies to all prompts, n_clients at once."""
-    conversation, before, seconds = engine.writer.conversation, engine.stats(), dict[str, float]()
+    before = engine.stats()
     requests = [_request(engine, example["prompt"], max_tokens, size) for example in examples]
-    with timed(seconds, "all"):
-        replies = asyncio.run(_answered(engine, requests, n_clients))
-    after, decode = engine.stats(), conversation.tokenizer.decode
+    ms, (_, _, replies) = clocked(lambda: closed_loop(engine.generate, requests, n_clients))
+    after = engine.stats()
+    decode = engine.writer.conversation.tokenizer.decode
     texts = [decode(each.tokens[:-1] if each.finish == "stop" else each.tokens) for each in replies]
     n_steps, n_rows = (after[f"reply_{name}_total"] - before[f"reply_{name}_total"] for name in ("steps", "rows"))
-    return Answered(texts, sum(len(each.tokens) for each in replies), seconds["all"], n_steps, n_rows)
-
-
-async def _answered(engine: Engine, requests: Sequence[GenerationRequest], n_clients: int) -> list[Generation]:
-    found: dict[int, Generation] = {}
-    left = iter(enumerate(requests))
-
-    async def client() -> None:
-        for i, request in left:
-            found[i] = await engine.writer.generate_async(request)
-
-    await asyncio.gather(*(client() for _ in range(n_clients)))
-    return [found[i] for i in range(len(requests))]
+    return Answered(texts, sum(len(each.tokens) for each in replies), ms / 1e3, n_steps, n_rows)
 
 
 def _request(engine: Engine, prompt: str, max_tokens: int, size: int | None) -> GenerationRequest:

@@ -9,11 +9,12 @@ that both can be compared. Every row says which of it is simulated.
 from __future__ import annotations
 
 import gc
+import itertools
 import statistics
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,13 @@ from ramet.bench.core.random_model import RandomModel
 from ramet.bench.core.rates import DeviceRates
 from ramet.bench.core.samples import JsonObject
 from ramet.bench.core.timing import timed
-from ramet.bench.elastic import traces
 from ramet.bench.elastic.commit_curves import DATASETS, Dataset
 from ramet.bench.elastic.judge import CurveJudge
-from ramet.bench.elastic.report import AUTO, NEXT, WHOLE, ElasticReport
+from ramet.bench.elastic.report import AUTO, NEXT, WHOLE, ElasticReport, Rows
 from ramet.bench.elastic.side import Side, measured
 from ramet.bench.elastic.simulation import SIZES, Simulation
 from ramet.bench.elastic.step_times import StepFloor, StepTimes, StepTiming
+from ramet.bench.elastic.traces import LIMIT_S
 from ramet.bench.peers import sdar_checkpoint
 from ramet.bench.peers.lmdeploy import LMDeployPeer, python_with_lmdeploy
 from ramet.engine.latency import describe
@@ -44,8 +45,8 @@ LOADED = (AUTO, "8", "32", WHOLE)  # modes that the engine decodes loads in, and
 TRACED = (AUTO, WHOLE, "4", "8")  # and requests at random, likewise
 PARTS = ("steps", "loads", "traces", "simulation")  # in every mode, and three that need them
 _TYPICAL = DATASETS[3]  # by which rows become known while steps are measured
-_GRID_STEPS, _LOAD_STEPS = 24, 80
-_WARM, _LOAD_WARM = 3, 12
+_GRID_STEPS, _WARM = 24, 3
+_LOAD_STEPS, _LOAD_WARM = 80, 12
 _LOADS = 0.6  # of the budget, where there are loads
 _MORE, _LESS = 2.0, 0.93  # requests a second of a trace, of those that are expected to be served, and that then were
 _PEERS_MASK = 151669  # the id of the mask, which LMDeploy takes for granted
@@ -79,11 +80,9 @@ class ElasticWork:
         return None if mode == NEXT else CurveJudge(dataset.curve, BLOCK, np.random.default_rng(self.seed))
 
     def as_json(self) -> JsonObject:
-        return {
-            "batches": list(self.batches), "n_prompt": self.n_prompt, "parts": list(self.parts),
-            "budget_s": self.budget_s, "trace_s": self.trace_s, "loaded": [each.name for each in self.loaded],
-            "loaded_batches": list(self.loaded_batches), "traced": self.traced.name, "seed": self.seed, "block": BLOCK,
-        }  # fmt: skip
+        found: JsonObject = {name: getattr(self, name) for name in ("n_prompt", "budget_s", "trace_s", "seed")}
+        found |= {name: list(getattr(self, name)) for name in ("batches", "parts", "loaded_batches")}
+        return found | {"loaded": [each.name for each in self.loaded], "traced": self.traced.name, "block": BLOCK}
 
 
 def run(
@@ -134,14 +133,19 @@ class _Bench:
                 self.report.latency = describe(fit)
                 self._decode(side, LOADED, TRACED, grid, fit.slopes[2])
 
+    def _add(self, rows: Rows, row: dict[str, Any]) -> dict[str, Any]:
+        """A row into the report, which is written to disk at once."""
+        rows.append(row)
+        self.watch.save(self.report)
+        return row
+
     def _floor(self) -> StepFloor:
         """With the kernels that the engine has compiled, all at once."""
         self.watch.step("measuring what the device does at most")
         rates = DeviceRates.of(self.model.decoder)
-        rows = sorted({1 << i for i in range((BLOCK * max(self.work.batches)).bit_length())})
-        floor = StepFloor.of(self.model, rates, rows, self.work.n_context)
-        self.report.rates = floor.as_json()
-        self.watch.save(self.report)
+        rows = [1 << i for i in range((BLOCK * max(self.work.batches)).bit_length())]
+        floor = StepFloor.of(self.model, rates, rows)
+        self.report.rates = asdict(floor)
         return floor
 
     def _decode(
@@ -156,49 +160,45 @@ class _Bench:
 
     def _expected(self, mode: str, grid: Sequence[StepTiming], row_s: float) -> float:
         """Requests a second: what a mode decodes of the most replies at once, and the rows of prompts besides."""
-        batch, dataset = max(self.work.batches), self.work.traced
+        batch = max(self.work.batches)
+        dataset = self.work.traced
         tokens_s = max(each.tokens_s for each in grid if each.batch == batch and mode in (AUTO, each.mode))
         return 1 / (dataset.reply[0] / tokens_s + dataset.prompt[0] * row_s)
 
     @contextmanager
     def _side(self, *, causal: bool) -> Iterator[Side]:
         self.watch.step("starting the engine" + (", token by token" if causal else ""))
-        work = self.work
         # Requests name the sizes of chunks, but for those that are chosen.
         settings = replace(self.settings, chunk_size="auto", block_size=None if causal else BLOCK)
+        batch = max(self.work.batches)
         with ExitStack() as stack:
             with timed(self.report.start_s, "engine, next" if causal else "engine"):
-                side = stack.enter_context(
-                    Side.opened(
-                        self.model, settings, n_prompt=work.n_prompt, batch=max(work.batches), causal=causal
-                    )
-                )  # fmt: skip
+                opened = Side.opened(self.model, settings, n_prompt=self.work.n_prompt, batch=batch, causal=causal)
+                side = stack.enter_context(opened)
             yield side
 
     @contextmanager
     def _peer(self, python: Path) -> Iterator[LMDeployPeer]:
-        with tempfile.TemporaryDirectory() as directory:
+        with tempfile.TemporaryDirectory() as name:
+            directory = Path(name)
             self.watch.step("writing a checkpoint for LMDeploy")
-            sdar_checkpoint.write(self.model, Path(directory))
+            sdar_checkpoint.write(self.model, directory)
             self.watch.step("starting LMDeploy")
-            work = self.work
-            with LMDeployPeer(
-                python, Path(directory), block=BLOCK, max_batch=max(work.batches), n_prompt=work.n_prompt
-            ) as peer:
+            most = max(self.work.batches)
+            with LMDeployPeer(python, directory, block=BLOCK, max_batch=most, n_prompt=self.work.n_prompt) as peer:
                 self.report.peer = {"name": peer.name}
                 self.report.start_s["peer"] = peer.start_s
                 yield peer
 
     def _grid(self, side: Side, floor: StepFloor, peer: LMDeployPeer | None) -> list[StepTiming]:
         """Steps in every mode at every batch, or of whole blocks alone; these by turns with the peer's."""
-        grid = list[StepTiming]()
+        grid: list[StepTiming] = []
         for batch in self.work.batches:
             if "steps" in self.work.parts:
                 grid += [self._timed(side, str(size), batch) for size in SIZES]
-            grid.append(whole := self._timed(side, WHOLE, batch))
-            row = _whole_row(whole, floor)
-            self.report.whole.append(row)
-            self.watch.save(self.report)
+            whole = self._timed(side, WHOLE, batch)
+            grid.append(whole)
+            row = self._add(self.report.whole, _whole_row(whole, floor, self.work.n_context * batch))
             if peer is not None:
                 self.watch.step(f"{batch} replies: LMDeploy")
                 steps = peer.steps(batch, self.work.n_prompt)
@@ -217,8 +217,7 @@ class _Bench:
         judge = self.work.judge(mode, _TYPICAL)
         seen = side.run(mode, batch, judge, n_steps=_GRID_STEPS, limit_s=limit_s, n_warm=_WARM)
         timing = StepTiming.of(mode, batch, seen)
-        self.report.steps.append({**_MEASURED, **timing.as_json()})
-        self.watch.save(self.report)
+        self._add(self.report.steps, {**_MEASURED, **asdict(timing)})
         return timing
 
     def _loads(self, side: Side, modes: Sequence[str]) -> None:
@@ -228,14 +227,12 @@ class _Bench:
         limit_s = _LOADS * self.work.budget_s / max(1, n_runs)
         for dataset in self.work.loaded:
             side.forget()
-            for batch in batches:
-                for mode in modes:
-                    self.watch.step(f"{dataset.name}, {batch} replies: {mode}")
-                    judge = self.work.judge(mode, dataset)
-                    seen = side.run(mode, batch, judge, n_steps=_LOAD_STEPS, limit_s=limit_s, n_warm=_LOAD_WARM)
-                    timing = StepTiming.of(mode, batch, seen)
-                    self.report.loads.append({"dataset": dataset.name, **_MEASURED, **timing.as_json()})
-                    self.watch.save(self.report)
+            for batch, mode in itertools.product(batches, modes):
+                self.watch.step(f"{dataset.name}, {batch} replies: {mode}")
+                judge = self.work.judge(mode, dataset)
+                seen = side.run(mode, batch, judge, n_steps=_LOAD_STEPS, limit_s=limit_s, n_warm=_LOAD_WARM)
+                timing = StepTiming.of(mode, batch, seen)
+                self._add(self.report.loads, {"dataset": dataset.name, **_MEASURED, **asdict(timing)})
 
     def _traces(self, side: Side, mode: str, expected: float) -> None:
         """More requests than are served, which shows how many are; then a few less than that, behind fewer replies
@@ -243,37 +240,27 @@ class _Bench:
         most = max(self.work.batches)
         row = self._trace(side, mode, _MORE * expected, most)
         if row["served_s"]:
-            part = _LESS * min(1.0, traces.LIMIT_S * 1e3 / row["p90_ms"])
+            part = _LESS * min(1.0, LIMIT_S * 1e3 / row["p90_ms"])
             self._trace(side, mode, _LESS * row["served_s"], max(1, int(part * most)))
 
-    def _trace(self, side: Side, mode: str, rate: float, n_begun: int) -> dict[str, float]:
+    def _trace(self, side: Side, mode: str, rate: float, n_begun: int) -> dict[str, Any]:
         """Behind n_begun replies that are under way."""
-        work, dataset = self.work, self.work.traced
+        dataset = self.work.traced
+        asked: dict[str, Any] = {"seconds": self.work.trace_s, "seed": self.work.seed}
         self.watch.step(f"{rate:.3g} requests a second: {mode}")
         side.forget()
-        trace = measured(
-            side, mode, dataset, work.judge(mode, dataset), rate=rate, seconds=work.trace_s, n_begun=n_begun,
-            seed=work.seed, number=traces.FIRST * (1 + len(self.report.traces)),
-        )  # fmt: skip
-        figures = traces.figures(trace, dataset)
-        self.report.traces.append({
-            "dataset": dataset.name, "mode": mode, **_MEASURED,
-            "requests_s": rate, "seconds": work.trace_s, "begun": n_begun, "most": max(work.batches),
-            "seed": work.seed, "requests": len(trace.came) - n_begun, "limit_ms": traces.LIMIT_S * 1e3, **figures,
-            "over_time": trace.over_time(),
-        })  # fmt: skip
-        self.watch.save(self.report)
-        return figures
+        trace = measured(side, mode, dataset, self.work.judge(mode, dataset), rate=rate, n_begun=n_begun, **asked)
+        row = {"dataset": dataset.name, "mode": mode, **_MEASURED, **asked, "requests_s": rate, "begun": n_begun}
+        row |= {"most": max(self.work.batches), "requests": len(trace.came) - n_begun, "limit_ms": LIMIT_S * 1e3}
+        return self._add(self.report.traces, row | trace.figures(dataset) | {"over_time": trace.over_time()})
 
 
-def _whole_row(whole: StepTiming, floor: StepFloor) -> dict[str, Any]:
+def _whole_row(whole: StepTiming, floor: StepFloor, n_keys: int) -> dict[str, Any]:
     """A step of whole blocks beside what it takes at least: with every row through the head, as other engines have it,
     and with those that are masked alone."""
     rows = np.array(whole.rows)
-    least = float(floor.seconds(rows, whole.batch))
-    own = float(floor.seconds(rows, whole.batch, np.array(whole.reads)))
-    return {
-        "batch": whole.batch, "rows": whole.rows, "steps": "measured", "ms": whole.seconds * 1e3,
-        "floor_ms": least * 1e3, "floor_read_ms": own * 1e3, "over_floor": whole.seconds / least,
-        "over_floor_read": whole.seconds / own,
-    }  # fmt: skip
+    least = float(floor.seconds(rows, rows, n_keys))
+    own = float(floor.seconds(rows, np.array(whole.reads), n_keys))
+    row = {"batch": whole.batch, "rows": whole.rows, "steps": "measured", "ms": whole.seconds * 1e3}
+    row |= {"floor_ms": least * 1e3, "floor_read_ms": own * 1e3}
+    return row | {"over_floor": whole.seconds / least, "over_floor_read": whole.seconds / own}

@@ -51,7 +51,8 @@ class SimulatedReplies:
         self._mode, self._n_groups, self._n_context = mode, n_groups, n_context
         self._running = host_for(torch.device("cpu")).blocks(block, _MASK, "block" if mode == WHOLE else "chunk")
         self._policy = UnmaskPolicy(block=block, threshold=0.5)
-        self._judge, self._commits = CurveJudge(curve, block, rng), Commits(block)
+        self._judge = CurveJudge(curve, block, rng)
+        self._commits = Commits(block)
         self._places = np.zeros(0, np.int32)
         self._lengths, self._got = np.zeros((2, 0), np.int64)
         self.sizes: list[Ints] = []  # chosen in each step [n_groups]
@@ -60,22 +61,26 @@ class SimulatedReplies:
         return len(self._places)
 
     def add(self, lengths: Ints) -> None:
-        """Replies of so many tokens."""
+        """Add replies of so many tokens."""
         self._places = np.concatenate((self._places, self._begun(len(lengths))))
         self._lengths = np.concatenate((self._lengths, lengths))
         self._got = np.concatenate((self._got, np.zeros(len(lengths), np.int64)))
 
     def drop(self, which: BoolArray) -> None:
         self._end(which)
-        self._places, self._lengths, self._got = self._places[~which], self._lengths[~which], self._got[~which]
+        self._places = self._places[~which]
+        self._lengths = self._lengths[~which]
+        self._got = self._got[~which]
 
     def replace(self, which: BoolArray, lengths: Ints) -> None:
-        """Others, of so many tokens, in the places of some."""
+        """Put others, of so many tokens, in the places of some."""
         self._end(which)
-        self._places[which], self._lengths[which], self._got[which] = self._begun(len(lengths)), lengths, 0
+        self._places[which] = self._begun(len(lengths))
+        self._lengths[which] = lengths
+        self._got[which] = 0
 
     def step(self, n_other: int = 0) -> StepOutcome:
-        """With n_other rows besides."""
+        """Run a step, with n_other rows besides."""
         sizes = self._chosen(n_other)
         if self._mode == NEXT or not len(self):
             self._got += 1

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ramet.bench.core.document import Watch
+from ramet.bench.core.document import Watch, from_row
 from ramet.bench.core.named_shapes import BLOCK
 from ramet.bench.elastic import cells, traces
-from ramet.bench.elastic.cells import Costs, Floats
+from ramet.bench.elastic.cells import Costs
 from ramet.bench.elastic.commit_curves import DATASETS, Dataset
 from ramet.bench.elastic.report import NEXT, WHOLE, ElasticReport
 from ramet.bench.elastic.step_times import StepFloor, StepTimes, StepTiming
@@ -56,47 +56,33 @@ class Simulation:
 
 def costs_of(report: ElasticReport) -> tuple[Costs, list[int]]:
     """What the steps of a run took, and the numbers of replies at which it timed every mode."""
-    steps = [StepTiming.from_json(row) for row in report.steps]
+    steps = [from_row(StepTiming, row) for row in report.steps]
     modes = {*map(str, SIZES), WHOLE, NEXT}
-    batches = sorted(
-        batch for batch in {step.batch for step in steps} if {s.mode for s in steps if s.batch == batch} >= modes
-    )
+    batches = sorted(n for n in {step.batch for step in steps} if {s.mode for s in steps if s.batch == n} >= modes)
     if not batches:
-        raise InvalidRequest(
-            "nothing to simulate over: at no number of replies were steps timed in every mode (run the part 'steps')",
-            field="from",
-        )
+        why = "at no number of replies were steps timed in every mode (run the part 'steps')"
+        raise InvalidRequest(f"nothing to simulate over: {why}", field="from")
     if "flop" not in report.rates:
-        raise InvalidRequest(
-            "written by an earlier version, which did not say what steps take at least (run it again)", field="from"
-        )
-    n_prompt: Any = report.settings["n_prompt"]
-    n_context = int(n_prompt) + BLOCK // 2
+        why = "an earlier version, which did not say what steps take at least (run it again)"
+        raise InvalidRequest(f"written by {why}", field="from")
+    n_context = int(report.settings["n_prompt"]) + BLOCK // 2
     times = StepTimes.of([step for step in steps if step.mode != NEXT and step.batch in batches], n_context)
     following = [step for step in steps if step.mode == NEXT and step.batch in batches]
     costs = Costs(
-        chunks=times, next=StepTimes.of(following, n_context, times.fit), fit=times.fit.seconds, n_context=n_context,
-        floor=_Floor(StepFloor.from_json(report.rates, n_context)),
+        chunks=times,
+        next=StepTimes.of(following, n_context, times.fit),
+        fit=times.fit.seconds,
+        n_context=n_context,
+        floor=from_row(StepFloor, report.rates).seconds,
         peer={int(row["batch"]): row["peer_ms"] / 1e3 for row in report.whole if "peer_ms" in row},
-    )  # fmt: skip
+    )
     return costs, batches
 
 
 def expected(row: dict[str, Any], costs: Costs) -> dict[str, float]:
     """Of a trace that the engine ran, what a simulation of it finds."""
-    rate, seconds, dataset = row["requests_s"], row["seconds"], BY_NAME[row["dataset"]]
-    trace = traces.simulated(
-        dataset, row["mode"], costs, rate=rate, until=seconds, seed=row["seed"],
-        n_requests=traces.most_requests(rate, seconds), n_begun=row["begun"], max_running=row["most"],
-    )  # fmt: skip
-    return {f"{name}_simulated": value for name, value in traces.figures(trace, dataset).items() if name != "met"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Floor:
-    """By the part of the rows that is read."""
-
-    floor: StepFloor
-
-    def __call__(self, rows: Floats, n_replies: int, read: float) -> Floats:
-        return self.floor.seconds(rows, n_replies, rows * read)
+    dataset = BY_NAME[row["dataset"]]
+    n_requests = traces.most_requests(row["requests_s"], row["seconds"])
+    own = {"until": row["seconds"], "seed": row["seed"], "n_begun": row["begun"], "max_running": row["most"]}
+    trace = traces.simulated(dataset, row["mode"], costs, rate=row["requests_s"], n_requests=n_requests, **own)
+    return {f"{name}_simulated": value for name, value in trace.figures(dataset).items() if name != "met"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,27 +10,23 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ramet.bench.core.named_shapes import BLOCK
 from ramet.bench.core.samples import JsonObject
 from ramet.bench.elastic.cells import SIMULATED, Costs, in_processes, lengths
-from ramet.bench.elastic.commit_curves import Curve, Dataset
-from ramet.bench.elastic.report import AUTO, NEXT, WHOLE
-from ramet.bench.elastic.simulated import Mode, Seconds, SimulatedReplies
+from ramet.bench.elastic.commit_curves import Dataset
+from ramet.bench.elastic.report import AUTO, NEXT, WHOLE, Rows
+from ramet.bench.elastic.simulated import Floats, Ints, Mode, Seconds, SimulatedReplies
 from ramet.denoise.elastic import Fixed
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
-FIRST = 1_000_000  # the number of the first request that nobody else's ids have
 LIMIT_S = 0.05  # of nine of ten requests, from one token to the next
 DELAY_S = 1.0  # to a request's first tokens: with more, they come faster than they are served
 MODES = (AUTO, "2", "4", "8", "16", "32", WHOLE, NEXT)
-_LOWEST, _HIGHEST, _LEAST = 0.5, 500.0, 100  # requests a second that are tried first, and requests at least
+_LOWEST, _HIGHEST = 0.5, 2000.0  # requests a second that are tried
+_LEAST = 100  # requests of a trace
 _PARTS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.3, 1.6)  # of its capacity, at which a mode is shown
-_ENDLESS = 1e5  # requests a second
 _DRAWN = 16  # replies of which one is met under way
+_MAX_ROUND_ROWS = 2048  # of prompts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,11 +71,21 @@ class Trace:
         """Tokens a second, of all requests: to the end, or to where it was cut off."""
         return float(self.n_tokens.sum() / (self.until if np.isfinite(self.until) else np.nanmax(self.last)))
 
+    def figures(self, dataset: Dataset) -> dict[str, float]:
+        """Milliseconds a token of nine of ten requests, and to the first tokens; and the requests a second whose tokens
+        were made, of the mean length: where more come, that is what can be served. met: whether that is within LIMIT_S,
+        and requests are begun as they come."""
+        figures = {"p90_ms": self.per_token() * 1e3, "delay_ms": self.delay() * 1e3}
+        return figures | {"served_s": self.tokens_s() / dataset.reply[0], "met": self.is_met(LIMIT_S)}
+
+    def is_met(self, limit_s: float) -> bool:
+        """Whether nine of ten requests take limit_s a token at most, and requests are begun as they come."""
+        return self.per_token() <= limit_s and self.delay() <= DELAY_S
+
     def over_time(self) -> JsonObject:
         """Of each step: when it ended, replies, and the size of their chunks (empty: not chosen)."""
-        return {
-            "ended_s": self.ended.round(4).tolist(), "replies": self.batches.tolist(), "sizes": self.sizes.tolist(),
-        }  # fmt: skip
+        steps = {"ended_s": self.ended.round(4), "replies": self.batches, "sizes": self.sizes}
+        return {name: each.tolist() for name, each in steps.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +96,6 @@ class Arrivals:
     came: Floats
     prompts: Ints
     n_tokens: Ints
-    n_begun: int
 
     @classmethod
     def at_random(
@@ -104,70 +110,75 @@ class Arrivals:
             met = rng.choice(some, n_begun, p=some / some.sum())
             rest = np.ceil(met * rng.random(n_begun)).astype(np.int64)
             n_tokens = np.concatenate((np.maximum(rest, 1), n_tokens))
-            came = np.concatenate((np.zeros(n_begun), came))
-            prompts = np.concatenate((np.zeros(n_begun, np.int64), prompts))
-        return cls(came, prompts, n_tokens, n_begun)
+        before = np.zeros(n_begun, np.int64)
+        return cls(np.concatenate((before, came)), np.concatenate((before, prompts)), n_tokens)
 
 
 def served(
-    dataset: Dataset, mode: Mode, seconds: Seconds, *, rate: float, n_requests: int, seed: int = 0,
-    curve: Curve | None = None, max_running: int = 256, max_round_rows: int = 2048, n_begun: int = 0,
-    n_context: int = 0, until: float = np.inf,
-) -> Trace:  # fmt: skip
+    dataset: Dataset,
+    mode: Mode,
+    seconds: Seconds,
+    *,
+    rate: float,
+    n_requests: int,
+    seed: int = 0,
+    max_running: int = 256,
+    n_begun: int = 0,
+    n_context: int = 0,
+    until: float = np.inf,
+) -> Trace:
     """`rate` requests a second on average, each at random (Poisson), behind n_begun that are under way; the steps that
-    end within `until` seconds. First come, first served: prompts share the rounds of replies, up to max_round_rows of
+    end within `until` seconds. First come, first served: prompts share the rounds of replies, up to _MAX_ROUND_ROWS of
     them in a round. Each reply sees n_context rows in pages."""
     rng = np.random.default_rng(seed)
     arrivals = Arrivals.at_random(dataset, rate, n_requests, rng, n_begun)
-    came, n_requests = arrivals.came, len(arrivals.came)
-    replies = SimulatedReplies(curve or dataset.curve, mode, BLOCK, rng, n_context=n_context)
-    first, last = np.full((2, n_requests), np.nan)
-    n_got = np.zeros(n_requests, np.int64)
-    waiting: deque[_Prompt] = deque()
-    numbers = np.zeros(0, np.int64)  # of the replies under way
-    ended, batches, now, arrived = list[float](), list[int](), 0.0, 0
-    while arrived < n_requests or waiting or len(numbers):
-        if not waiting and not len(numbers):
+    came = arrivals.came
+    replies = SimulatedReplies(dataset.curve, mode, BLOCK, rng, n_context=n_context)
+    first, last = np.full((2, len(came)), np.nan)
+    n_got = np.zeros(len(came), np.int64)
+    n_left = arrivals.prompts.copy()  # rows of prompts that have not run
+    waiting: deque[int] = deque()
+    running = np.zeros(0, np.int64)
+    ended: list[float] = []
+    batches: list[int] = []
+    now = 0.0
+    arrived = 0
+    while arrived < len(came) or waiting or len(running):
+        if not waiting and not len(running):
             now = max(now, came[arrived])
-        while arrived < n_requests and came[arrived] <= now:
-            waiting.append(_Prompt(arrived, int(arrivals.prompts[arrived])))
+        while arrived < len(came) and came[arrived] <= now:
+            waiting.append(arrived)
             arrived += 1
-        n_rows, begun = _admit(waiting, max_round_rows, max_running - len(numbers))
+        n_rows, begun = _admit(waiting, n_left, max_running - len(running))
         outcome = replies.step(n_rows)
-        now += float(seconds(np.array(outcome.rows.sum() + n_rows, float), len(numbers)))
+        now += float(seconds(np.array(outcome.rows.sum() + n_rows, float), len(running)))
         if now > until:
             break
         ended.append(now)
-        batches.append(len(numbers))
-        gaining = numbers[outcome.gained > 0]
+        batches.append(len(running))
+        gaining = running[outcome.gained > 0]
         first[gaining[np.isnan(first[gaining])]] = now
         last[gaining] = now
-        n_got[numbers] += outcome.gained
+        n_got[running] += outcome.gained
         replies.drop(outcome.ended)
         replies.add(arrivals.n_tokens[begun])
-        numbers = np.concatenate((numbers[~outcome.ended], begun))
+        running = np.concatenate((running[~outcome.ended], begun))
     sizes = np.array(replies.sizes, np.int64).reshape(-1)[: len(ended)]
     n = int(np.searchsorted(came, until))
     return Trace(came[:n], first[:n], last[:n], n_got[:n], np.array(ended), np.array(batches), sizes, until)
 
 
-@dataclass(slots=True)
-class _Prompt:
-    number: int
-    n_left: int
-
-
-def _admit(waiting: deque[_Prompt], n_rows: int, n_places: int) -> tuple[int, Ints]:
+def _admit(waiting: deque[int], n_left: Ints, n_places: int) -> tuple[int, Ints]:
     """Rows of prompts in a round, and the requests whose replies begin after it."""
-    used, begun = 0, list[int]()
-    while waiting and used < n_rows and len(begun) < n_places:
-        prompt = waiting[0]
-        part = min(prompt.n_left, n_rows - used)
-        prompt.n_left -= part
-        used += part
-        if not prompt.n_left:
-            begun.append(waiting.popleft().number)
-    return used, np.array(begun, np.int64)
+    n_rows = 0
+    begun: list[int] = []
+    while waiting and n_rows < _MAX_ROUND_ROWS and len(begun) < n_places:
+        part = min(int(n_left[waiting[0]]), _MAX_ROUND_ROWS - n_rows)
+        n_left[waiting[0]] -= part
+        n_rows += part
+        if not n_left[waiting[0]]:
+            begun.append(waiting.popleft())
+    return n_rows, np.array(begun, np.int64)
 
 
 def simulated(dataset: Dataset, name: str, costs: Costs, *, rate: float, n_requests: int, **more: Any) -> Trace:
@@ -179,7 +190,7 @@ def simulated(dataset: Dataset, name: str, costs: Costs, *, rate: float, n_reque
 
 def capacities(
     dataset: Dataset, costs: Costs, *, seconds: float, workers: int, n_most: int = 256, modes: Sequence[str] = MODES
-) -> list[dict[str, Any]]:
+) -> Rows:
     """By mode the requests a second at which nine of ten take LIMIT_S a token at most, and what they take at others; of
     traces that requests come in for so many seconds. n_most: replies at once."""
     work = partial(_capacity, dataset=dataset, costs=costs, seconds=seconds, n_most=n_most)
@@ -193,41 +204,15 @@ def _capacity(name: str, *, dataset: Dataset, costs: Costs, seconds: float, n_mo
 
     found = capacity(at, LIMIT_S, low=_LOWEST, high=_HIGHEST)
     rates = [part * (found or 1.0) for part in _PARTS]
-    return {
-        "dataset": dataset.name, "mode": name, **SIMULATED, "limit_ms": LIMIT_S * 1e3, "requests_s": found,
-        "rates": rates, "p90_ms": [at(rate).per_token() * 1e3 for rate in rates],
-    }  # fmt: skip
+    row = {"dataset": dataset.name, "mode": name, **SIMULATED, "limit_ms": LIMIT_S * 1e3, "requests_s": found}
+    return row | {"rates": rates, "p90_ms": [at(rate).per_token() * 1e3 for rate in rates]}
 
 
-def capacity(trace: Callable[[float], Trace], limit_s: float, *, low: float = 0.1, high: float = 100.0) -> float:
-    """The highest rate, to 3 %, at which nine of ten requests take limit_s a token at most, and requests are begun as
-    they come, within DELAY_S; 0 where there is none from `low` on. high: tried first; more is, where all of that is
-    met, but for rates above _ENDLESS."""
-
-    def is_met(rate: float) -> bool:
-        found = trace(rate)
-        return found.per_token() <= limit_s and found.delay() <= DELAY_S
-
-    if not is_met(low):
-        return 0.0
-    most = high
-    while high > 1.03 * low:
-        rate = (low * high) ** 0.5
-        low, high = (rate, high) if is_met(rate) else (low, rate)
-        if high == most <= min(1.03 * low, _ENDLESS):
-            high = most = 4 * most
-    return low
-
-
-def figures(trace: Trace, dataset: Dataset) -> dict[str, float]:
-    """Milliseconds a token of nine of ten requests, and to the first tokens; and the requests a second whose tokens
-    were made, of the mean length: where more come, that is what can be served. met: whether that is within LIMIT_S, and
-    requests are begun as they come."""
-    per_token, delay = trace.per_token(), trace.delay()
-    return {
-        "p90_ms": per_token * 1e3, "delay_ms": delay * 1e3, "served_s": trace.tokens_s() / dataset.reply[0],
-        "met": per_token <= LIMIT_S and delay <= DELAY_S,
-    }  # fmt: skip
+def capacity(trace: Callable[[float], Trace], limit_s: float, *, low: float, high: float) -> float:
+    """The highest rate from `low` to `high`, to 3 %, at which a trace is within the limit; 0 where there is none."""
+    rates = np.geomspace(low, high, 2 + int(np.log(high / low) / np.log(1.03))).tolist()
+    n_met = bisect(rates, 0, key=lambda rate: 0 if trace(rate).is_met(limit_s) else 1)
+    return rates[n_met - 1] if n_met else 0.0
 
 
 def most_requests(rate: float, seconds: float) -> int:

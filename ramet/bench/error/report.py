@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ Probabilities = npt.NDArray[np.float64]  # [questions, columns]
 
 @dataclass(slots=True)
 class ErrorReport(Document):
-    """probabilities: of every question's labels, by side; the float32 that the others are held to comes last."""
+    """probabilities: of every question's labels, by side. `float32` comes last, with which the others are compared."""
 
     bench: ClassVar[str] = "error"
     peer: str | None
@@ -42,27 +42,28 @@ class ErrorReport(Document):
         likeliest = {name: p.argmax(1) for name, p in self.probabilities.items()}
         return {
             name: {
-                "mean": float(errors.mean()), "standard_error": float(errors.std() / math.sqrt(len(errors))),
-                "p99": float(np.quantile(errors, 0.99)), "largest": float(errors.max()),
+                "mean": float(errors.mean()),
+                "standard_error": float(errors.std() / math.sqrt(len(errors))),
+                "p99": float(np.quantile(errors, 0.99)),
+                "largest": float(errors.max()),
                 "flips": float((likeliest[name] != likeliest[EXACT]).sum()),
             }
             for name, errors in self.errors().items()
-        }  # fmt: skip
+        }
 
     def found(self) -> JsonObject:
         return {
-            "peer": self.peer, "summaries": self.summaries(),
+            "peer": self.peer,
+            "summaries": self.summaries(),
             "total_variation": {name: errors.tolist() for name, errors in self.errors().items()},
             "float32": self.probabilities[EXACT].tolist() if EXACT in self.probabilities else None,
-        }  # fmt: skip
+        }
 
+    def about(self) -> dict[str, Any]:
+        return {"peer": self.peer or "none", **Document.about(self)}
 
-def parts(found: ErrorReport) -> Iterator[Table]:
-    """A line a side."""
-    columns = [
-        ("", "{name}"), ("mean", "{mean:.5f} ± {standard_error:.5f}"), ("99th percentile", "{p99:.4f}"),
-        ("largest", "{largest:.4f}"), ("another likeliest label", "{flips:.0f}"),
-    ]  # fmt: skip
-    title = f"total variation from float32, {found.settings['questions']} questions"
-    rows = [{"name": name, **summary} for name, summary in found.summaries().items()]
-    yield table(title, columns, rows, "the mean and its standard error")
+    def tables(self) -> Iterator[Table]:
+        """A line a side."""
+        columns = "=name, mean:.5f, standard_error:.5f, p99:.4f, largest:.4f, another likeliest label=flips:.0f"
+        title = f"total variation from float32, {self.settings['questions']} questions"
+        yield table(title, columns, [{"name": name, **summary} for name, summary in self.summaries().items()])

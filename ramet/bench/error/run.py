@@ -10,17 +10,16 @@ from __future__ import annotations
 import gc
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from ramet.bench.core import machine
 from ramet.bench.core.agreement import probabilities
-from ramet.bench.core.bodies import WORDS
+from ramet.bench.core.bodies import text
 from ramet.bench.core.canvases import CanvasForm, CanvasRead
 from ramet.bench.core.document import Watch
 from ramet.bench.core.named_shapes import config_of
@@ -48,13 +47,14 @@ def of_checkpoint(
     """Questions of made-up words about states of made-up words. Settings are resolved ones. Raises RametError where
     Flide is wanted and is not there."""
     peer = f"flide {flide.installed()}" if with_flide else None
-    checkpoint, rng = open_checkpoint(model), random.Random(seed)  # noqa: S311
+    checkpoint = open_checkpoint(model)
+    rng = random.Random(seed)  # noqa: S311
     columns = sorted(rng.sample(range(checkpoint.config.get_text_config().vocab_size), N_COLUMNS))
     prompts = list(_prompts(checkpoint.tokenizer(), rng, n_questions))
     trees = [prompt.tree(columns) for prompt in prompts]
 
     def ours(dtype: str) -> FloatArray:
-        with Engine.load(model, **_given(settings, dtype)) as engine:
+        with Engine.load(model, **asdict(replace(settings, dtype=dtype))) as engine:
             return _answers(engine, trees)
 
     sides: dict[str, Side] = {"ours": partial(ours, settings.dtype)}
@@ -69,7 +69,8 @@ def of_shape(shape: str, settings: EngineSettings, n_questions: int, seed: int, 
     Settings are resolved ones."""
     rng = np.random.default_rng(seed)
     n_vocab = config_of(shape).get_text_config().vocab_size
-    trees, n_left = list[Tree](), n_questions
+    trees: list[Tree] = []
+    n_left = n_questions
     while n_left > 0:
         form = CanvasForm.of(int(rng.integers(20, MAX_STATE)), _CANVAS)
         trees.append(CanvasRead.draw(form, rng, n_vocab).tree)
@@ -97,8 +98,7 @@ def _run(report: ErrorReport, sides: Mapping[str, Side], watch: Watch) -> ErrorR
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        watch.save(report)
-        watch.done(n_done / len(sides))
+        watch.passed(report, n_done / len(sides))
     return report
 
 
@@ -106,17 +106,12 @@ def _prompts(tokenizer: Tokenizer, rng: random.Random, n_questions: int) -> Iter
     """States and questions of all lengths, as many questions in all as wanted."""
 
     def ids(most: int) -> list[int]:
-        return tokenizer.encode(" ".join(rng.choices(WORDS, k=rng.randint(1, most))))
+        return tokenizer.encode(text(rng, rng.randint(1, most)))
 
     while n_questions > 0:
         n = min(n_questions, rng.randint(1, MAX_QUESTIONS))
         yield Prompt(ids(MAX_STATE), [ids(MAX_TOKENS) for _ in range(n)])
         n_questions -= n
-
-
-def _given(settings: EngineSettings, dtype: str) -> dict[str, Any]:
-    """The settings as `Engine.load` takes them, in another dtype."""
-    return {field.name: getattr(settings, field.name) for field in fields(settings)} | {"dtype": dtype}
 
 
 def _answers(engine: Engine, trees: Sequence[Tree]) -> FloatArray:
@@ -129,7 +124,8 @@ def _answers(engine: Engine, trees: Sequence[Tree]) -> FloatArray:
 
 
 def _flide(model: Path, prompts: Sequence[Prompt], columns: Sequence[int]) -> FloatArray:
-    peer, answers = flide.FlidePeer(model), list[FloatArray]()
+    peer = flide.FlidePeer(model)
+    answers = []
     for prompt in prompts:
         _, answer = peer.contestants([prompt], columns)["flide"]([prompt])()
         if answer is None:

@@ -8,31 +8,33 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from ramet.bench.core.bodies import WORDS
-from ramet.decision import Answer, NoulAnswer
+from ramet.bench.core.answers import probabilities_of
+from ramet.bench.core.bodies import WORDS, text
 from ramet.engine.engine import Engine
 from ramet.request import DecisionRequest
 from ramet.tree import Read, Reads, Segment, Tree
 
 Numbers = npt.NDArray[np.floating[Any]]
 Wait = Callable[[], list[Numbers]]
-Item = TypeVar("Item")
-Asked = TypeVar("Asked")
-MAX_QUESTIONS, MAX_WORDS, MAX_OPTIONS = 5, 12, 4
+MAX_QUESTIONS = 5
+MAX_WORDS = 12
+MAX_OPTIONS = 4
+ROUND_TOKENS = (64, 96, 128, 256, 1024, 4096)
 _N_COLUMNS = 5
+_MAX_STRANGERS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Probe(ABC, Generic[Item, Asked]):
+class Probe(ABC):
     """A state of items, ids or words, and questions about it."""
 
-    state: list[Item]
-    questions: list[Asked]
+    state: list[Any]
+    questions: list[Any]
 
     @property
     def n_questions(self) -> int:
@@ -54,14 +56,14 @@ class Probe(ABC, Generic[Item, Asked]):
 
     @abstractmethod
     def ask(self, engine: Engine, chosen: Sequence[int], salt: str, threads: Executor) -> Wait:
-        """Send some of the questions in one request, in that order, and return at once; what is returned waits for the
-        numbers of each: equal bits are equal answers."""
+        """Send some of the questions in one request, in that order, and return at once. The returned function waits for
+        the numbers of each question: equal bits are equal answers."""
 
     @abstractmethod
-    def items(self, rng: random.Random, n: int) -> list[Item]: ...
+    def items(self, rng: random.Random, n: int) -> list[Any]: ...
 
     @abstractmethod
-    def question(self, rng: random.Random) -> Asked: ...
+    def question(self, rng: random.Random) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +74,6 @@ class ProbeBranch:
     options: list[list[int]]
     columns: list[int]
 
-    @property
-    def n_reads(self) -> int:
-        return max(1, len(self.options))
-
     def segments(self, at: int) -> list[Segment]:
         """Below the root, the question being segment number `at`."""
         read = (Read(self.columns),)
@@ -85,7 +83,7 @@ class ProbeBranch:
 
 
 @dataclass(frozen=True, slots=True)
-class TreeProbe(Probe[int, ProbeBranch]):
+class TreeProbe(Probe):
     """Random ids. The numbers of a question are the logits of its columns and the logsumexp of its rows, float32."""
 
     n_vocab: int
@@ -97,7 +95,10 @@ class TreeProbe(Probe[int, ProbeBranch]):
 
     def ask(self, engine: Engine, chosen: Sequence[int], salt: str, threads: Executor) -> Wait:
         branches = [self.questions[i] for i in chosen]
-        future = engine.submit(self.tree(branches), n_keep=len(self.state), salt=salt)
+        segments = [Segment(self.state)]
+        for branch in branches:
+            segments += branch.segments(len(segments))
+        future = engine.submit(Tree.of(segments), n_keep=len(self.state), salt=salt)
         return lambda: _by_branch(branches, future.result())
 
     def items(self, rng: random.Random, n: int) -> list[int]:
@@ -110,15 +111,9 @@ class TreeProbe(Probe[int, ProbeBranch]):
         options = [ids(MAX_OPTIONS) for _ in range(rng.randint(2, MAX_OPTIONS))] if rng.random() < 0.5 else []
         return ProbeBranch(ids(3 * MAX_WORDS), options, self.items(rng, _N_COLUMNS))
 
-    def tree(self, branches: Sequence[ProbeBranch]) -> Tree:
-        segments = [Segment(self.state)]
-        for branch in branches:
-            segments += branch.segments(len(segments))
-        return Tree.of(segments)
-
 
 @dataclass(frozen=True, slots=True)
-class DecisionProbe(Probe[str, dict[str, Any]]):
+class DecisionProbe(Probe):
     """Made-up words. The numbers of a question are its probabilities and the mass of its options, float64."""
 
     @classmethod
@@ -130,45 +125,43 @@ class DecisionProbe(Probe[str, dict[str, Any]]):
         questions = {str(i): self.questions[i] for i in chosen}
         fields = {"state": " ".join(self.state), "questions": questions, "cache_salt": salt}
         future = threads.submit(engine.decide, DecisionRequest.parse(fields))
-        return lambda: [_numbers(answer) for answer in future.result().answers.values()]
+        return lambda: [
+            np.array([*probabilities_of(answer), answer.x_label_mass]) for answer in future.result().answers.values()
+        ]
 
     def items(self, rng: random.Random, n: int) -> list[str]:
         return rng.choices(WORDS, k=n)
 
     def question(self, rng: random.Random) -> dict[str, Any]:
-        kind, text = rng.choice(["noul", "choice", "score"]), " ".join(self.items(rng, rng.randint(1, MAX_WORDS))) + "?"
+        kind = rng.choice(["noul", "choice", "score"])
+        asked = {"type": kind, "instructions": f"{text(rng, rng.randint(1, MAX_WORDS))}?"}
         if kind == "noul":
-            return {"type": kind, "instructions": text}
+            return asked
         options = rng.sample(WORDS, rng.randint(2, MAX_OPTIONS))
-        return {"type": kind, "instructions": text, "criteria": dict.fromkeys(options) if kind == "choice" else options}
+        return asked | {"criteria": dict.fromkeys(options) if kind == "choice" else options}
 
 
 def _by_branch(branches: Sequence[ProbeBranch], reads: Reads) -> list[Numbers]:
     found, at = [], 0
     for branch in branches:
-        part = reads.part(at, at + branch.n_reads)
+        end = at + max(1, len(branch.options))
+        part = reads.part(at, end)
         found.append(np.concatenate([part.logits, part.logsumexp]))
-        at += branch.n_reads
+        at = end
     return found
-
-
-def _numbers(answer: Answer) -> Numbers:
-    own = [answer.noul] if isinstance(answer, NoulAnswer) else list(answer.probabilities.values())
-    return np.array([*own, answer.x_label_mass])
-
-
-ROUND_TOKENS = (64, 96, 128, 256, 1024, 4096)
-_MAX_STRANGERS = 6
-Draw = Callable[[random.Random], Probe[Any, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
     """Some questions of a probe. number: of the probe whose answers are known; -1 for one that makes up the load."""
 
-    probe: Probe[Any, Any]
+    probe: Probe
     chosen: Sequence[int]
     number: int = -1
+
+    @classmethod
+    def all_of(cls, probe: Probe) -> Ask:
+        return cls(probe, range(probe.n_questions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +174,9 @@ class RandomLoad:
     then: list[Ask]
 
     @classmethod
-    def draw(cls, number: int, seed: int, probes: Sequence[Probe[Any, Any]], stranger: Draw) -> RandomLoad:
+    def draw(
+        cls, number: int, seed: int, probes: Sequence[Probe], stranger: Callable[[random.Random], Probe]
+    ) -> RandomLoad:
         """One to three of the probes, with some of its questions in some order; at times another version of its
         state before it, all of its own questions before it, and other questions about its state beside it. And
         strangers."""
@@ -191,10 +186,10 @@ class RandomLoad:
             probe = probes[i]
             chosen = rng.sample(range(probe.n_questions), rng.randint(1, probe.n_questions))
             then.append(Ask(probe, chosen, i))
-            first += [_all(probe.version(rng))] if rng.random() < 0.5 else []
-            first += [_all(probe)] if rng.random() < 0.25 else []
-            then += [_all(probe.sibling(rng))] if rng.random() < 0.5 else []
-        then += [_all(stranger(rng)) for _ in range(rng.randint(0, _MAX_STRANGERS))]
+            first += [Ask.all_of(probe.version(rng))] if rng.random() < 0.5 else []
+            first += [Ask.all_of(probe)] if rng.random() < 0.25 else []
+            then += [Ask.all_of(probe.sibling(rng))] if rng.random() < 0.5 else []
+        then += [Ask.all_of(stranger(rng)) for _ in range(rng.randint(0, _MAX_STRANGERS))]
         rng.shuffle(then)
         return cls(number, rng.choice(ROUND_TOKENS), first, then)
 
@@ -207,7 +202,3 @@ class RandomLoad:
             numbers = wait()
             if ask.number >= 0:
                 yield ask, numbers
-
-
-def _all(probe: Probe[Any, Any]) -> Ask:
-    return Ask(probe, range(probe.n_questions))

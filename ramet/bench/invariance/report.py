@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from rich.table import Table
@@ -16,6 +16,7 @@ from ramet.bench.invariance.probes import Numbers, RandomLoad
 
 RATIO = (("mode", "plain", "mode_over_plain"),)
 MAX_LISTED = 20
+_NAMES = {"mode": "batch-invariant", "plain": "without"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,33 +70,17 @@ class InvarianceReport(Document):
         rows = [{**row.as_json(), **row.ratios(RATIO)} for row in self.rows]
         return {"loads": self.n_loads, "faults": self.n_faults, "levels": levels, "rows": rows}
 
-
-_NAMES = {"mode": "batch-invariant", "plain": "without"}
-
-
-def parts(found: InvarianceReport) -> Iterator[Table]:
-    """How many answers differ, which, and what the mode costs."""
-    document: dict[str, Any] = found.as_json()
-    levels = document["levels"].items()
-    tallies = [{"level": level, "mode": name, **tally} for level, own in levels for name, tally in own.items()]
-    rows = [row | {"mode": _NAMES[row["mode"]], "differ": _differ(row)} for row in tallies]
-    heads = [("level", "{level}"), ("mode", "{mode}")]
-    columns = [*heads, ("answers", "{answers}"), ("differ", "{differ}"), ("largest difference", "{largest:.2g}")]
-    yield table(f"answers with other bits than alone, {found.n_loads} loads", columns, rows, n_left=2)
-    if found.n_faults:
-        columns = [
-            ("level", "{level}"), ("load", "{load}"), ("tokens a round", "{max_round_tokens}"), ("probe", "{probe}"),
-            ("question", "{question}"), ("difference", "{largest:.2g}"),
-        ]  # fmt: skip
-        faults = [{"level": row["level"], **each} for row in tallies if row["mode"] == "mode" for each in row["listed"]]
-        yield table("the first that differ in the mode", columns, faults)
-    if found.rows:
-        columns = [
-            ("shape", "{shape}"), ("batch-invariant", "{ms[mode][median]:ms}"), ("without", "{ms[plain][median]:ms}"),
-            ("ratio", "{mode_over_plain:.2f}"),
-        ]  # fmt: skip
-        yield table("what the mode costs, ms", columns, document["rows"], "medians of runs by turns")
-
-
-def _differ(row: dict[str, Any]) -> str:
-    return f"[bold]{row['differ']}[/]" if row["mode"] == "mode" else str(row["differ"])
+    def tables(self) -> Iterator[Table]:
+        """How many answers differ, which, and what the mode costs."""
+        document = self.found()
+        levels = document["levels"].items()
+        tallies = [{"level": level, "mode": _NAMES[name], **own[name]} for level, own in levels for name in own]
+        columns = "level, mode, answers, differ!, largest difference=largest:.2g"
+        yield table(f"answers with other bits than alone, {self.n_loads} loads", columns, tallies)
+        if self.n_faults:
+            columns = "level, load, tokens a round=max_round_tokens, probe, question, difference=largest:.2g"
+            faults = [{"level": level, **each} for level, own in levels for each in own["mode"]["listed"]]
+            yield table("the first that differ in the mode", columns, faults)
+        if self.rows:
+            columns = "shape, batch-invariant=ms.mode.median:ms, without=ms.plain.median:ms, ratio=mode_over_plain:.2f"
+            yield table("what the mode costs, ms", columns, document["rows"], "medians of runs by turns")

@@ -5,23 +5,24 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from ramet.bench.core import machine
 from ramet.bench.core.document import Watch
-from ramet.bench.core.samples import Effort, Row, interleave
+from ramet.bench.core.samples import Effort, Row
 from ramet.bench.core.shapes import DecisionShape, Prompt
-from ramet.bench.invariance.probes import DecisionProbe, Draw, Numbers, Probe, RandomLoad, TreeProbe
+from ramet.bench.core.timing import clocked
+from ramet.bench.invariance.probes import DecisionProbe, Numbers, Probe, RandomLoad, TreeProbe
 from ramet.bench.invariance.report import BitTally, InvarianceReport
 from ramet.engine.engine import Engine
 
 SHAPES = ("400x1x60", "400x4x60", "400x48x40")
 Engines = Mapping[str, Engine]  # "mode", with batch_invariant, and "plain", without
-_N_PROBES, _N_THREADS, _N_COLUMNS = 12, 32, 4
+_N_PROBES = 12
+_N_THREADS = 32
+_N_COLUMNS = 4
 _WORDS_A_TOKEN = 0.7
 
 
@@ -34,24 +35,20 @@ class InvarianceWork:
     shapes: Sequence[DecisionShape]
     effort: Effort
 
-    @property
-    def seed(self) -> int:
-        return self.effort.seed
-
 
 @dataclass(frozen=True, slots=True)
 class Level:
     """Probes of one kind, and strangers beside them."""
 
     name: str
-    probes: Sequence[Probe[Any, Any]]
-    stranger: Draw
+    probes: Sequence[Probe]
+    stranger: Callable[[random.Random], Probe]
 
     @classmethod
     def all(cls, n_vocab: int, n_state: int, seed: int) -> list[Level]:
         """Trees of ids and decisions about words; states of up to n_state tokens."""
         rng = random.Random(f"{seed} probes")  # noqa: S311
-        draws: dict[str, Draw] = {
+        draws: dict[str, Callable[[random.Random], Probe]] = {
             "trees": lambda rng: TreeProbe.draw(rng, n_vocab, n_state),
             "decisions": lambda rng: DecisionProbe.draw(rng, max(1, int(n_state * _WORDS_A_TOKEN))),
         }
@@ -71,14 +68,21 @@ def run(engines: Engines, work: InvarianceWork, watch: Watch) -> InvarianceRepor
     mode = engines["mode"]
     settings = {**asdict(work.effort), "n_state": work.n_state, **mode.describe()}
     report = InvarianceReport(mode.name, machine.describe(mode.settings.threads or 1), settings, work.n_loads)
-    levels = Level.all(mode.shape.vocab_size, work.n_state, work.seed)
+    levels = Level.all(mode.shape.vocab_size, work.n_state, work.effort.seed)
     n_parts = len(levels) * work.n_loads + len(work.shapes)
-    compared = (_compared(report, level, engines, work, watch) for level in levels)
-    parts = itertools.chain(*compared, _timed(report, engines, work, watch))
-    for n_done, _ in enumerate(parts, 1):
-        watch.save(report)
-        watch.done(n_done / n_parts)
+    for n_done, _ in enumerate(_parts(report, levels, engines, work, watch), 1):
+        watch.passed(report, n_done / n_parts)
     return report
+
+
+def _parts(
+    report: InvarianceReport, levels: Sequence[Level], engines: Engines, work: InvarianceWork, watch: Watch
+) -> Iterator[None]:
+    for level in levels:
+        yield from _compared(report, level, engines, work, watch)
+    for shape in work.shapes:
+        report.rows.append(cost(engines, shape, work.effort, watch))
+        yield
 
 
 def _compared(
@@ -90,7 +94,7 @@ def _compared(
         watch.step(f"{level.name} alone")
         alone = {name: level.alone(engine, threads) for name, engine in engines.items()}
         for number in range(work.n_loads):
-            load = RandomLoad.draw(number, work.seed, level.probes, level.stranger)
+            load = RandomLoad.draw(number, work.effort.seed, level.probes, level.stranger)
             for name, engine in engines.items():
                 watch.step(f"{level.name}, load {number + 1}, {name}: {report.n_faults} differ in the mode")
                 _compare(load, engine, alone[name], tallies[name], threads)
@@ -106,27 +110,20 @@ def _compare(load: RandomLoad, engine: Engine, alone: list[list[Numbers]], tally
                 tally.take(load, ask.number, question, alone[ask.number][question], numbers)
 
 
-def _timed(report: InvarianceReport, engines: Engines, work: InvarianceWork, watch: Watch) -> Iterator[None]:
-    for shape in work.shapes:
-        report.rows.append(cost(engines, shape, work.effort, watch))
-        yield
-
-
 def cost(engines: Engines, shape: DecisionShape, effort: Effort, watch: Watch) -> Row:
     """The same trees through both engines by turns; each has ids of its own, so that nothing is kept of them."""
-    rng, row = random.Random(f"{effort.seed} {shape}"), Row(str(shape))  # noqa: S311
+    rng = random.Random(f"{effort.seed} {shape}")  # noqa: S311
     n_vocab = engines["mode"].shape.vocab_size
     columns = sorted(rng.sample(range(n_vocab), _N_COLUMNS))
-    order = interleave(dict.fromkeys(engines, effort.repeats))
-    prompts = [Prompt.draw(shape, rng, n_vocab) for _ in range(effort.repeats + 1)]
-    n_run = dict.fromkeys(engines, 0)
-    for name in [*engines, *order]:  # the first of each warms up, untimed
-        watch.step(f"{shape} {name}")
-        tree = prompts[n_run[name]].tree(columns)
-        started = time.perf_counter()
-        engines[name].submit(tree).result()
-        ms = (time.perf_counter() - started) * 1e3
-        if n_run[name]:
-            row.add(name, ms)
-        n_run[name] += 1
+    trees = [Prompt.draw(shape, rng, n_vocab).tree(columns) for _ in range(effort.repeats + 1)]
+    left = {name: iter(trees) for name in engines}
+
+    def turn(name: str) -> float:
+        return clocked(lambda: engines[name].submit(next(left[name])).result())[0]
+
+    for name in engines:
+        watch.step(f"{shape}: {name} warms up")
+        turn(name)
+    row = Row(str(shape))
+    row.take_turns(dict.fromkeys(engines, effort.repeats), turn, watch.step)
     return row

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,12 +19,13 @@ import torch
 
 from ramet.bench.core.bodies import MODEL
 from ramet.bench.core.samples import JsonObject
-from ramet.bench.core.timing import Answer, Run, by_clock, on_device
+from ramet.bench.core.timing import Answer, Run, clocked, on_device
 from ramet.bench.peers.peer import Contestant, Prompts
 from ramet.bench.peers.server import ServerProcess
 from ramet.errors import RametError
 
 _HEAD = "ramet"  # under which its engine finds the columns that are read
+_SERVE = f"--format next_token --name {MODEL} --host 127.0.0.1 --port {{port}}".split()
 
 
 class FlidePeer:
@@ -40,7 +42,8 @@ class FlidePeer:
         """Raises RametError where Flide is not installed or does not start."""
         self.name = f"flide {installed()}"
         try:
-            flide, self._base = import_module("flide"), import_module("flide.formats.base")
+            flide = import_module("flide")
+            self._base = import_module("flide.formats.base")
             self._rows = import_module("flide.formats.next_token").TokenRows
             self._engine: Any = flide.Engine(
                 str(checkpoint), format="next_token", backbone_options={"cuda_graphs": True}, capture=True
@@ -56,7 +59,7 @@ class FlidePeer:
         softcap = getattr(backbone, "logit_softcap", None)
         self._engine.heads[_HEAD] = self._rows(weight, list(columns), bias, softcap=softcap)
         self._paths = set()
-        found: dict[str, Contestant] = {"flide": lambda prompts: by_clock(lambda: self._round(prompts))}
+        found: dict[str, Contestant] = {"flide": lambda prompts: partial(clocked, lambda: self._round(prompts))}
         if self._graph_of(prompts) is not None:
             found["flide replay"] = self._replay
         return found
@@ -76,7 +79,8 @@ class FlidePeer:
     @torch.inference_mode()
     def _replay(self, prompts: Prompts) -> Run:
         """Staged ahead; the replay is what is timed."""
-        graphs, key = self._engine.backbone.request_graphs(), self._graph_of(prompts)
+        graphs = self._engine.backbone.request_graphs()
+        key = self._graph_of(prompts)
         assert key is not None  # its graphs are chosen by lengths alone, which all prompts of a shape share
         graphs._stage_flat(_items(prompts), key[1])
         return on_device(graphs.graphs[key].replay, self._engine.backbone.device)
@@ -92,10 +96,7 @@ class FlidePeer:
 
 def server(checkpoint: Path, cache: Path) -> ServerProcess:
     """Its own server out of this environment, with its defaults; what it compiles goes to `cache`."""
-    command = [
-        sys.executable, "-m", "flide.cli", "serve", "--model", str(checkpoint), "--format", "next_token",
-        "--name", MODEL, "--host", "127.0.0.1", "--port", "{port}",
-    ]  # fmt: skip
+    command = [sys.executable, "-m", "flide.cli", "serve", "--model", str(checkpoint), *_SERVE]
     env = {"HF_HUB_OFFLINE": "1", "TRITON_CACHE_DIR": str(cache), "TOKENIZERS_PARALLELISM": "false"}
     return ServerProcess("flide", command, env)
 

@@ -31,11 +31,11 @@ class LMDeployPeer:
         """n_prompt: tokens of the longest prompt. program: what runs, in place of `lmdeploy_driver`."""
         driver = str(program or lmdeploy_driver.__file__)
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        command = [str(python), driver, str(checkpoint), str(block), str(max_batch), str(n_prompt + _LONG)]
+        env = {**os.environ, **_ENVIRONMENT}
         self._process = subprocess.Popen(  # noqa: S603
-            [str(python), driver, str(checkpoint), str(block), str(max_batch), str(n_prompt + _LONG)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
-            env={**os.environ, **_ENVIRONMENT},
-        )  # fmt: skip
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=env
+        )
         first = self._read()
         self.name, self.start_s = str(first["name"]), float(first["start_s"])
 

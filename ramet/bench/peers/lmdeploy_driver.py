@@ -64,14 +64,22 @@ class Driver:
     def __init__(self, checkpoint: str, block: int, max_batch: int, max_tokens: int) -> None:
         lmdeploy, engine = import_module("lmdeploy"), import_module("lmdeploy.pytorch.engine")
         status = import_module("lmdeploy.messages").ResponseType
-        self._generation, self._good = lmdeploy.GenerationConfig, (status.SUCCESS, status.FINISH)
-        self._clock, self._number, self._ids = PassClock(block), 0, random.Random(0)  # noqa: S311
+        self._generation = lmdeploy.GenerationConfig
+        self._good = (status.SUCCESS, status.FINISH)
+        self._clock = PassClock(block)
         self._clock.install()
+        self._number = 0
+        self._ids = random.Random(0)  # noqa: S311
         config = lmdeploy.PytorchEngineConfig(
-            max_batch_size=max_batch, session_len=max(max_tokens, _LEAST_SESSION), cache_max_entry_count=0.3,
-            dllm_block_length=block, dllm_unmasking_strategy="low_confidence_dynamic", dllm_confidence_threshold=0.9,
-            dllm_denoising_steps=block, distributed_executor_backend="uni",
-        )  # fmt: skip
+            max_batch_size=max_batch,
+            session_len=max(max_tokens, _LEAST_SESSION),
+            cache_max_entry_count=0.3,
+            dllm_block_length=block,
+            dllm_unmasking_strategy="low_confidence_dynamic",
+            dllm_confidence_threshold=0.9,
+            dllm_denoising_steps=block,
+            distributed_executor_backend="uni",
+        )
         self.engine = engine.Engine.from_pretrained(checkpoint, engine_config=config, trust_remote_code=True)
         self.version = str(lmdeploy.__version__)
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
+from huggingface_hub import save_torch_state_dict
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from ramet.bench.core.named_shapes import BLOCK_SHAPES
 from ramet.bench.core.random_model import RandomModel
 
 _SHARD_BYTES = 1 << 30
-_WRITERS = 8  # a thread copies and writes 1 to 2 GB a second
 _CLASS = "configuration_sdar.SDARConfig"
 # The published checkpoints bring a class of their own, for transformers does not know theirs.
 _CODE = """from transformers.configuration_utils import PretrainedConfig
@@ -30,10 +28,15 @@ class SDARConfig(PretrainedConfig):
         super().__init__(**keys)
 """
 _MORE: dict[str, Any] = {
-    "architectures": ["SDARForCausalLM"], "auto_map": {"AutoConfig": _CLASS}, "dtype": "bfloat16",
-    "attention_bias": False, "attention_dropout": 0.0, "use_sliding_window": False, "sliding_window": None,
+    "architectures": ["SDARForCausalLM"],
+    "auto_map": {"AutoConfig": _CLASS},
+    "dtype": "bfloat16",
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "use_sliding_window": False,
+    "sliding_window": None,
     "use_cache": True,
-}  # fmt: skip
+}
 
 
 def write(model: RandomModel, directory: Path) -> None:
@@ -45,44 +48,14 @@ def write(model: RandomModel, directory: Path) -> None:
     ids = {"eos_token_id": raw["eos_token_id"], "bos_token_id": raw["bos_token_id"]}
     (directory / "generation_config.json").write_text(json.dumps(ids))
     (directory / "configuration_sdar.py").write_text(_CODE)
-    _write_tokenizer(directory)
-    _write_weights(model, directory)
+    _tokenizer().save_pretrained(directory)
+    weights = {name: model.weights.part(name).to("cpu", copy=True) for name in sorted(model.weights.parts)}
+    save_torch_state_dict(weights, directory, max_shard_size=_SHARD_BYTES)
 
 
-def _write_weights(model: RandomModel, directory: Path) -> None:
-    shards = list(_shards(model))
-    places = {name: f"model-{i:05d}.safetensors" for i, names in enumerate(shards) for name in names}
-
-    def save(names: list[str]) -> int:
-        shard = {name: model.weights.part(name).to("cpu", copy=True) for name in names}
-        save_file(shard, directory / places[names[0]], {"format": "pt"})
-        return sum(each.nbytes for each in shard.values())
-
-    with ThreadPoolExecutor(_WRITERS) as pool:
-        n_bytes = sum(pool.map(save, shards))
-    index = {"metadata": {"total_size": n_bytes}, "weight_map": places}
-    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
-
-
-def _shards(model: RandomModel) -> Iterator[list[str]]:
-    """Names of parameters, in files of some size."""
-    names, n_bytes = list[str](), 0
-    for name in sorted(model.weights.parts):
-        names.append(name)
-        n_bytes += model.weights.part(name).nbytes
-        if n_bytes > _SHARD_BYTES:
-            yield names
-            names, n_bytes = [], 0
-    if names:
-        yield names
-
-
-def _write_tokenizer(directory: Path) -> None:
+def _tokenizer() -> PreTrainedTokenizerFast:
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<|endoftext|>", "<|im_end|>"])
-    tokenizer.save(str(directory / "tokenizer.json"))
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
-    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    made = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>", pad_token="<|endoftext|>")  # noqa: S106

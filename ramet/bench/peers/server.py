@@ -15,9 +15,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+
+import psutil
 
 from ramet.bench.core.bodies import MODEL
+from ramet.bench.core.timing import clocked
 from ramet.errors import RametError
 
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
@@ -27,7 +29,7 @@ _RESTED_S = 1.0
 
 class DecisionClient:
     """One kept-alive connection. A server may end one that has rested for a few seconds, as it does while the other
-    server has its turn: then it is opened anew, ahead of what is timed."""
+    server has its turn: the client then opens it anew, ahead of what is timed."""
 
     def __init__(self, port: int, timeout_s: float = 600.0) -> None:
         self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
@@ -46,12 +48,10 @@ class DecisionClient:
         if time.perf_counter() - self._used > _RESTED_S:
             self._http.close()
             self._http.connect()
-        start = time.perf_counter()
         try:
-            status, answer = self.post(body)
+            ms, (status, answer) = clocked(lambda: self.post(body))
         except (OSError, http.client.HTTPException) as error:
             raise RametError(f"no answer: {type(error).__name__}: {error}") from error
-        ms = (time.perf_counter() - start) * 1e3
         if status != 200:
             raise RametError(f"status {status}: {answer[:300].decode(errors='replace')}")
         return ms, answer
@@ -75,10 +75,10 @@ class ServerProcess:
         self._log = tempfile.NamedTemporaryFile(prefix=f"{self.name}-", suffix=".log")
         self._started = time.perf_counter()
         command = [word.replace("{port}", str(self.port)) for word in self._command]
+        env = {**os.environ, **self._env}
         self._process = subprocess.Popen(  # noqa: S603
-            command, env={**os.environ, **self._env}, stdout=self._log, stderr=self._log,
-            stdin=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, env=env, start_new_session=True
+        )
         return self
 
     def __exit__(
@@ -88,7 +88,7 @@ class ServerProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal_number)
             deadline = time.perf_counter() + wait_s
-            while time.perf_counter() < deadline and (self._process.poll() is None or _session(self._process.pid)):
+            while time.perf_counter() < deadline and (self._process.poll() is None or self._session()):
                 time.sleep(0.05)
         self._log.close()
 
@@ -116,7 +116,8 @@ class ServerProcess:
 
     def memory_gib(self) -> float:
         """Resident memory of its processes, added up."""
-        return sum(int(stat[21]) for stat in _session(self._process.pid)) * os.sysconf("SC_PAGE_SIZE") / 2**30
+        n_bytes: int = sum(each.memory_info().rss for each in self._session())
+        return n_bytes / 2**30
 
     def rest(self, patience_s: float = 5.0) -> bool:
         """Wait until its processes take no more than a tick of the processor in a tenth of a second; False if never."""
@@ -131,18 +132,16 @@ class ServerProcess:
         return False
 
     def _cpu_s(self) -> float:
-        return sum(int(stat[11]) + int(stat[12]) for stat in _session(self._process.pid)) * _TICK_S
+        return float(sum(sum(each.cpu_times()[:2]) for each in self._session()))
 
-
-def _session(leader: int) -> list[list[str]]:
-    """/proc/PID/stat of every live process of a session, from its third field on."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
-            if fields[3] == str(leader) and fields[0] != "Z":
-                found.append(fields)
-    return found
+    def _session(self) -> list[psutil.Process]:
+        """The live processes of the session that the server leads."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError, PermissionError):
+                if os.getsid(process.pid) == self._process.pid and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
 
 
 def _free_port() -> int:
@@ -154,18 +153,15 @@ def _free_port() -> int:
 
 def usage(answer: bytes) -> int:
     """Input tokens that an answer counts."""
-    decoded: dict[str, Any] = json.loads(answer)
-    return int(decoded["usage"]["input_tokens"])
+    return int(json.loads(answer)["usage"]["input_tokens"])
 
 
 _RAMET = "from ramet.cli import main; main()"
+_SERVE = f"--dtype bfloat16 --alias {MODEL} --host 127.0.0.1 --port {{port}} --no-access-log".split()
 
 
 def ours(checkpoint: Path, n_threads: int, cache: Path) -> ServerProcess:
     """`ramet serve` out of this environment, with its defaults; what it compiles goes to `cache`."""
-    command = [
-        sys.executable, "-c", _RAMET, "serve", "--model", str(checkpoint), "--dtype", "bfloat16",
-        "--alias", MODEL, "--host", "127.0.0.1", "--port", "{port}", "--no-access-log",
-    ]  # fmt: skip
+    command = [sys.executable, "-c", _RAMET, "serve", "--model", str(checkpoint), *_SERVE]
     env = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(n_threads), "RAMET_CACHE": str(cache)}
     return ServerProcess("ours", command, env)

@@ -8,6 +8,7 @@ and no mask. Its head still computes the whole vocabulary of those rows, because
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import transformers
 from transformers import AutoModelForCausalLM
 
 from ramet.bench.core.samples import JsonObject
-from ramet.bench.core.timing import Run, by_clock
+from ramet.bench.core.timing import Run, clocked
 from ramet.bench.peers.peer import Contestant, Prompts
 from ramet.errors import CheckpointError
 from ramet.tree import FloatArray
@@ -45,10 +46,11 @@ class TransformersPeer:
         """batch: all questions as one batch. loop: one question after another."""
 
         def batch(prompts: Prompts) -> Run:
-            return by_clock(lambda: self._labels(_whole(prompts), columns))
+            return partial(clocked, lambda: self._labels(_whole(prompts), columns))
 
         def loop(prompts: Prompts) -> Run:
-            return by_clock(lambda: np.concatenate([self._labels([ids], columns) for ids in _whole(prompts)]))
+            each = _whole(prompts)
+            return partial(clocked, lambda: np.concatenate([self._labels([ids], columns) for ids in each]))
 
         return {"batch": batch, "loop": loop}
 
@@ -81,7 +83,8 @@ def _filled(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
     """Every parameter has its tensor, none missing, none left over, each of its own shape."""
     model = AutoModelForCausalLM.from_config(checkpoint.config, dtype=dtype, **_HOW).eval()
     parameters = dict(model.named_parameters())  # a tied head is listed once, as the embedding
-    missing, extra = set(parameters) - checkpoint.names, checkpoint.names - set(parameters) - {"lm_head.weight"}
+    missing = set(parameters) - checkpoint.names
+    extra = checkpoint.names - set(parameters) - {"lm_head.weight"}
     if missing or extra:
         raise CheckpointError(f"{checkpoint.name}: transformers wants {sorted(missing)} and not {sorted(extra)}")
     for name, parameter in parameters.items():

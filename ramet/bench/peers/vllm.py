@@ -12,15 +12,15 @@ from ramet.errors import RametError
 _TCMALLOC = ("/usr/lib", "libtcmalloc_minimal.so.4")
 MAX_MODEL_LEN = 8192
 KV_CACHE_GIB = 2
+_SERVE = (
+    f"--served-model-name {MODEL} --dtype bfloat16 --max-model-len {MAX_MODEL_LEN} "
+    "--host 127.0.0.1 --port {port} --disable-uvicorn-access-log"
+).split()
 
 
 def server(python: Path, checkpoint: Path, cores: list[int], cache: Path) -> ServerProcess:
     """vLLM's server out of the environment of `python`; what it compiles goes to `cache`."""
-    command = [
-        str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(checkpoint),
-        "--served-model-name", MODEL, "--dtype", "bfloat16", "--max-model-len", str(MAX_MODEL_LEN),
-        "--host", "127.0.0.1", "--port", "{port}", "--disable-uvicorn-access-log",
-    ]  # fmt: skip
+    command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(checkpoint), *_SERVE]
     env = {
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",

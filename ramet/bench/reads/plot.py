@@ -6,7 +6,7 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ramet.bench.core.plot import BLUE, FAINT, RED, write
+from ramet.bench.core.plot import BLUE, FAINT, RED, curve, write
 from ramet.bench.reads.report import ONE, TWO, ReadLoad, ReadsReport
 
 if TYPE_CHECKING:
@@ -16,25 +16,23 @@ if TYPE_CHECKING:
 
 def draw(found: ReadsReport, path: Path) -> None:
     """Write the picture, a part for each length of prompts."""
-    by_form: dict[str, list[ReadLoad]] = {}
-    for load in found.loads:
-        by_form.setdefault(load.form, []).append(load)
+    forms = list(dict.fromkeys(load.form for load in found.loads))
 
-    def curves(figure: Figure) -> None:
-        for i, (form, loads) in enumerate(by_form.items(), 1):
-            curve(figure.add_subplot(1, len(by_form), i), form, loads)
+    def parts(figure: Figure) -> None:
+        for i, form in enumerate(forms, 1):
+            axes = figure.add_subplot(1, len(forms), i)
+            by_clients(axes, form, [load for load in found.loads if load.form == form])
 
-    write(path, (5.5 * max(1, len(by_form)), 4.6), found.model.partition(";")[0], curves)
+    write(path, (5.5 * max(1, len(forms)), 4.6), found.model.partition(";")[0], parts)
 
 
-def curve(axes: Axes, form: str, loads: list[ReadLoad]) -> None:
+def by_clients(axes: Axes, form: str, loads: list[ReadLoad]) -> None:
     """A point for each number of clients."""
     for name, colour in ((ONE, BLUE), (TWO, RED)):
-        rates = [load.rate(name) or 0.0 for load in loads]
-        ms = [statistics.median(load.ms[name]) for load in loads]
-        axes.plot(rates, ms, color=colour, lw=2, marker="o", ms=5, label=name)
-        for load, x, y in zip(loads, rates, ms, strict=True):
-            axes.annotate(str(load.n_clients), (x, y), (5, 5), textcoords="offset points", color=FAINT, fontsize=8)
+        points = [(load.rate(name) or 0.0, statistics.median(load.ms[name])) for load in loads]
+        curve(axes, points, colour, name)
+        for load, point in zip(loads, points, strict=True):
+            axes.annotate(str(load.n_clients), point, (5, 5), textcoords="offset points", color=FAINT, fontsize=8)
     axes.set(xlim=(0, None), ylim=(0, None), xlabel="reads a second", ylabel="median milliseconds of a read")
     axes.set_title(f"{form} tokens; clients beside the points")
     axes.legend(loc="upper left")

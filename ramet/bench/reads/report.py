@@ -22,6 +22,28 @@ RATIOS = (
     (AGAIN, TWO, "again_over_two_steps"),
     (PEER, ONE, "peer_over_one_pass"),
 )
+_LATENCY = (
+    "prompt+canvas=shape, reads, one pass=ms.one pass.median:ms!, p95=p95.one pass:ms, "
+    "two steps=ms.two steps.median:ms!, p95=p95.two steps:ms, saved:.1%, repeat=again_over_two_steps:over, "
+    "engine steps=steps.one pass, in two steps=steps.two steps, "
+    "transformers=ms.transformers.median:ms!, / one pass=peer_over_one_pass:.2f"
+)
+_FLOORS = (
+    "prompt+canvas=shape, weights' bytes=bytes_ms:ms, arithmetic=arithmetic_ms:ms, one pass=ms.one pass.median:ms, "
+    "/ the larger=over_floor:.2f!"
+)
+_LOADS = (
+    "prompt+canvas=form, clients, one pass=reads_per_s.one pass.median:.3g!, ms=ms.one pass.median:ms, "
+    "p95=ms.one pass.p95:ms, two steps=reads_per_s.two steps.median:.3g!, ms=ms.two steps.median:ms, "
+    "p95=ms.two steps.p95:ms, gain:+.1%, repeat=noise:+.1%, "
+    "engine steps=steps_a_read.one pass:.2f, in two steps=steps_a_read.two steps:.2f, "
+    "transformers=reads_per_s.transformers.median:.3g!, "
+    "cost of 1000=cost_per_1000.one pass:.3g, two steps=cost_per_1000.two steps:.3g"
+)
+_QUESTIONS = (
+    "prompt=shape, one joint canvas=ms.joint.median:ms!, p95=p95.joint:ms, rows=rows.joint, "
+    "a canvas each=ms.isolated.median:ms!, p95=p95.isolated:ms, rows=rows.isolated, / joint=isolated_over_joint:.2f"
+)
 
 
 @dataclass(slots=True)
@@ -47,8 +69,9 @@ class ReadLoad:
 
     def gain(self, name: str, base: str) -> float | None:
         """By what part the rate of `name` is higher."""
-        of, to = self.rate(name), self.rate(base)
-        return None if of is None or to is None else of / to - 1
+        faster = self.rate(name)
+        slower = self.rate(base)
+        return None if faster is None or slower is None else faster / slower - 1
 
     def steps_a_read(self, name: str) -> float:
         return self.steps[name] / len(self.ms[name])
@@ -60,12 +83,16 @@ class ReadLoad:
 
     def as_json(self, price_per_month: float | None) -> JsonObject:
         return {
-            "form": self.form, "clients": self.n_clients, "gain": self.gain(ONE, TWO), "noise": self.gain(AGAIN, TWO),
+            "form": self.form,
+            "clients": self.n_clients,
+            "gain": self.gain(ONE, TWO),
+            "noise": self.gain(AGAIN, TWO),
             "reads_per_s": {name: summary(rates) for name, rates in self.rates.items()},
             "ms": {name: {**summary(ms), "p95": p95(ms)} for name, ms in self.ms.items()},
             "steps": self.steps,
+            "steps_a_read": {name: self.steps_a_read(name) for name in self.ms},
             "cost_per_1000": {name: self.cost(name, price_per_month) for name in self.rates},
-        }  # fmt: skip
+        }
 
 
 @dataclass(slots=True)
@@ -86,13 +113,34 @@ class ReadsReport(Document):
     questions: list[Row] = field(default_factory=list)
 
     def found(self) -> JsonObject:
-        return {
-            "peer": self.peer, "price_per_month": self.price_per_month, "rates": self.rates,
-            "difference": self.difference, "start_s": self.start_s,
+        names = ("peer", "price_per_month", "rates", "difference", "start_s")
+        return {name: getattr(self, name) for name in names} | {
             "latency": [_row_json(row) | row.ratios(RATIOS) | {"saved": saved(row)} for row in self.latency],
             "loads": [load.as_json(self.price_per_month) for load in self.loads],
             "questions": [_row_json(r) | {"isolated_over_joint": r.ratio(ISOLATED, JOINT)} for r in self.questions],
-        }  # fmt: skip
+        }
+
+    def about(self) -> dict[str, Any]:
+        return {**Document.about(self), "peer": self.peer or "none"}
+
+    def tables(self) -> Iterator[Table]:
+        """Reads one after the other, under load, of several questions; and what all of it rests on."""
+        document = self.found()
+        caption = "ms: medians and 95th percentiles, by turns; repeat: two steps measured again"
+        yield table("a read, one client", _LATENCY, document["latency"], caption)
+        caption = f"ms, at {self.rates['flop_per_s'] / 1e12:.3g} TFLOP/s and {self.rates['bytes_per_s'] / 1e9:.3g} GB/s"
+        rows = [
+            row | {"over_floor": row["ms"][ONE]["median"] / max(row["bytes_ms"], row["arithmetic_ms"])}
+            for row in document["latency"]
+        ]
+        yield table("what the products of a read take at least", _FLOORS, rows, f"{caption}, measured")
+        if self.loads:
+            caption = "reads a second, and ms of a read; gain: of one pass; repeat: two steps measured again"
+            yield table("reads under load", _LOADS, document["loads"], caption)
+        if self.questions:
+            caption = "ms: medians and 95th percentiles; rows of the pass"
+            yield table("several questions, one pass", _QUESTIONS, document["questions"], caption)
+        yield facts({name: document[name] for name in ("rates", "difference", "start_s")})
 
 
 def saved(row: Row) -> float | None:
@@ -107,96 +155,3 @@ def p95(ms: Sequence[float]) -> float:
 
 def _row_json(row: Row) -> JsonObject:
     return row.as_json() | {"p95": {name: p95(ms) for name, ms in row.samples.items()}}
-
-
-def parts(found: ReadsReport) -> Iterator[Table]:
-    """Reads one after the other, under load, of several questions; and what all of it rests on."""
-    document: dict[str, Any] = found.as_json()
-    yield latency(document)
-    yield floors(document)
-    if document["loads"]:
-        yield loads(document)
-    if document["questions"]:
-        yield questions(document)
-    yield facts(_facts(found))
-
-
-def latency(document: dict[str, Any]) -> Table:
-    columns = [
-        ("prompt+canvas", "{shape}"), ("reads", "{reads}"),
-        ("one pass", "[bold]{ms[one pass][median]:ms}[/]"), ("p95", "{p95[one pass]:ms}"),
-        ("two steps", "[bold]{ms[two steps][median]:ms}[/]"), ("p95", "{p95[two steps]:ms}"),
-        ("saved", "{saved:.1%}"), ("repeat", "{again_over_two_steps:over}"),
-    ]  # fmt: skip
-    if document["peer"] is not None:
-        columns += [
-            ("transformers", "[bold]{ms[transformers][median]:ms}[/]"), ("/ one pass", "{peer_over_one_pass:.2f}"),
-        ]  # fmt: skip
-    caption = "ms: medians and 95th percentiles, by turns; repeat: two steps measured again"
-    return table("a read, one client", columns, document["latency"], caption)
-
-
-def floors(document: dict[str, Any]) -> Table:
-    columns = [
-        ("prompt+canvas", "{shape}"), ("weights' bytes", "{bytes_ms:ms}"), ("arithmetic", "{arithmetic_ms:ms}"),
-        ("one pass", "{ms[one pass][median]:ms}"), ("/ the larger", "[bold]{over_floor:.2f}[/]"),
-    ]  # fmt: skip
-    rows = [
-        row | {"over_floor": row["ms"][ONE]["median"] / max(row["bytes_ms"], row["arithmetic_ms"])}
-        for row in document["latency"]
-    ]
-    flop, n_bytes = document["rates"]["flop_per_s"], document["rates"]["bytes_per_s"]
-    caption = f"ms, at {flop / 1e12:.3g} TFLOP/s and {n_bytes / 1e9:.3g} GB/s, measured"
-    return table("what the products of a read take at least", columns, rows, caption)
-
-
-def loads(document: dict[str, Any]) -> Table:
-    columns = [("prompt+canvas", "{form}"), ("clients", "{clients}")]
-    for name in (ONE, TWO):
-        columns += [
-            (name, f"[bold]{{reads_per_s[{name}][median]:.3g}}[/]"), ("ms", f"{{ms[{name}][median]:ms}}"),
-            ("p95", f"{{ms[{name}][p95]:ms}}"),
-        ]  # fmt: skip
-    columns += [("gain", "{gain:+.1%}"), ("repeat", "{noise:+.1%}")]
-    if document["peer"] is not None:
-        columns.append(("transformers", "[bold]{reads_per_s[transformers][median]:.3g}[/]"))
-    if document["price_per_month"] is not None:
-        columns += [("cost of 1000", "{cost_per_1000[one pass]:.3g}"), ("two steps", "{cost_per_1000[two steps]:.3g}")]
-    caption = "reads a second, and ms of a read; gain: of one pass; repeat: two steps measured again"
-    return table("reads under load", columns, document["loads"], caption)
-
-
-def questions(document: dict[str, Any]) -> Table:
-    columns = [("prompt", "{shape}")]
-    for head, name in (("one joint canvas", "joint"), ("a canvas each", "isolated")):
-        columns += [
-            (head, f"[bold]{{ms[{name}][median]:ms}}[/]"), ("p95", f"{{p95[{name}]:ms}}"),
-            ("rows", f"{{rows[{name}]}}"),
-        ]  # fmt: skip
-    columns.append(("/ joint", "{isolated_over_joint:.2f}"))
-    caption = "ms: medians and 95th percentiles; rows of the pass"
-    return table("several questions, one pass", columns, document["questions"], caption)
-
-
-def _facts(found: ReadsReport) -> dict[str, str]:
-    """Engine steps, differences, and how long everything took to be ready."""
-    rows: list[dict[str, Any]] = [{"shape": row.shape, **row.notes} for row in found.latency]
-    lines = {
-        f"steps, {row['shape']}": f"{row['steps'][ONE]} of the engine for {row['reads']} reads in one pass, "
-        f"{row['steps'][TWO]} in two steps"
-        for row in rows
-    }
-    for form in dict.fromkeys(load.form for load in found.loads):
-        shared = (
-            f"{load.steps_a_read(ONE):.2f} and {load.steps_a_read(TWO):.2f} with {load.n_clients}"
-            for load in found.loads if load.form == form
-        )  # fmt: skip
-        lines[f"under load, {form}"] = f"steps a read, one pass and two steps: {', '.join(shared)}"
-    measured = "; ".join(_moved(row["difference"]) for row in rows)
-    lines["answers"] = f"float32 twin: {_moved(found.difference)}; as measured: {measured}"
-    lines["ready after"] = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in found.start_s.items())
-    return lines
-
-
-def _moved(difference: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.2g}" for name, value in difference.items())

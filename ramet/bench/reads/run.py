@@ -10,26 +10,26 @@ from __future__ import annotations
 import gc
 import math
 import random
-import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
-from typing import cast
+from functools import partial
 
 import numpy as np
 import torch
 
 from ramet.bench.core import machine
 from ramet.bench.core.agreement import TOLERANCE, agree
-from ramet.bench.core.canvases import CanvasForm, CanvasRead
+from ramet.bench.core.canvases import CanvasForm
 from ramet.bench.core.document import Watch
 from ramet.bench.core.named_shapes import config_of
 from ramet.bench.core.products import products
 from ramet.bench.core.random_model import RandomModel
 from ramet.bench.core.rates import DeviceRates
-from ramet.bench.core.samples import Effort, JsonObject, Row, affordable, interleave
-from ramet.bench.core.timing import timed
+from ramet.bench.core.samples import Effort, Row, interleave
+from ramet.bench.core.timing import clocked, closed_loop, timed
 from ramet.bench.reads.report import AGAIN, ISOLATED, JOINT, ONE, PEER, TWO, ReadLoad, ReadsReport
-from ramet.bench.reads.sides import Sides, Turn, closed_loop
+from ramet.bench.reads.sides import Sides
 from ramet.engine.settings import EngineSettings
 from ramet.errors import InvalidRequest, RametError
 from ramet.tree import FloatArray
@@ -55,9 +55,6 @@ class ReadsWork:
     n_questions: int
     n_reads: int
     effort: Effort = field(default_factory=Effort)
-
-    def as_json(self) -> JsonObject:
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @property
     def n_parts(self) -> int:
@@ -93,21 +90,26 @@ def run(
     with timed(start_s, "model"):
         model = RandomModel.of(shape, settings, even=True)
     watch.step("starting the engines, and the peer" if with_peer else "starting the engines")
-    started = time.perf_counter()
-    with Sides.opened(model, settings, with_peer=with_peer, n_kept=work.n_kept, seed=work.effort.seed) as sides:
-        start_s["engines and peer"] = time.perf_counter() - started
+    with ExitStack() as stack:
+        with timed(start_s, "engines and peer"):
+            opened = Sides.opened(model, settings, with_peer=with_peer, n_kept=work.n_kept, seed=work.effort.seed)
+            sides = stack.enter_context(opened)
         with timed(start_s, "rates"):
             rates = DeviceRates.of(model.decoder)
         report = ReadsReport(
-            model.describe(), machine.describe(settings.threads), {**work.as_json(), **sides.engines[ONE].describe()},
-            price_per_month=price, peer=None if sides.peer is None else {"name": sides.peer.name, **sides.peer.how},
-            rates=dict(asdict(rates)), difference=difference, start_s=start_s,
-        )  # fmt: skip
+            model.describe(),
+            machine.describe(settings.threads),
+            {**asdict(work), **sides.engines[ONE].describe()},
+            price_per_month=price,
+            peer=None if sides.peer is None else {"name": sides.peer.name, **sides.peer.how},
+            rates=asdict(rates),
+            difference=difference,
+            start_s=start_s,
+        )
         gc.collect()
         gc.freeze()
         for n_done, _ in enumerate(_parts(report, sides, rates, work, watch), 1):
-            watch.save(report)
-            watch.done(n_done / work.n_parts)
+            watch.passed(report, n_done / work.n_parts)
     return report
 
 
@@ -160,41 +162,39 @@ def _parts(report: ReadsReport, sides: Sides, rates: DeviceRates, work: ReadsWor
 
 def serial(sides: Sides, form: CanvasForm, n_reads: int, rates: DeviceRates, effort: Effort, watch: Watch) -> Row:
     """One read after the other, and what each takes at least: the notes have the engines' steps and the floors."""
-    row, turns = Row(str(form)), sides.turns
+    row = Row(str(form))
+    turns = sides.turns
     first = _warm(sides, form, row, watch)
-    counts, steps = dict.fromkeys(_OURS, n_reads), dict.fromkeys(_OURS, 0)
+    counts = dict.fromkeys(_OURS, n_reads)
+    steps = dict.fromkeys(_OURS, 0)
     if PEER in turns:
-        counts[PEER] = affordable(first[PEER], n_reads, effort.budget_s)
-    for name in interleave(counts, _rng(form, effort)):
-        watch.step(f"{form}: {name}, {len(row.samples.get(name, ())) + 1} of {counts[name]}")
+        counts[PEER] = effort.affordable(first[PEER], n_reads)
+
+    def turn(name: str) -> float:
         side = _OURS.get(name, name)
-        engine = sides.engines.get(side)
-        before = engine.stats()["rounds_total"] if engine else 0
-        row.add(name, _ms(turns[side], sides.draw(form)))
-        if engine:
-            steps[name] += int(engine.stats()["rounds_total"] - before)
+        before = sides.n_rounds(side)
+        ms, _ = clocked(partial(turns[side], sides.draw(form)))
+        if name in steps:
+            steps[name] += sides.n_rounds(side) - before
+        return ms
+
+    row.take_turns(counts, turn, watch.step, _rng(form, effort))
     arithmetic_ms, bytes_ms = rates.floors_ms(products(sides.model.decoder, sides.draw(form).tree))
     row.notes |= {"reads": n_reads, "steps": steps, "arithmetic_ms": arithmetic_ms, "bytes_ms": bytes_ms}
     return row
 
 
-def _ms(turn: Turn, read: CanvasRead) -> float:
-    started = time.perf_counter()
-    turn(read)
-    return (time.perf_counter() - started) * 1e3
-
-
 def _warm(sides: Sides, form: CanvasForm, row: Row, watch: Watch) -> dict[str, float]:
     """First runs; the last of them is the same read for everybody, and the answers are compared. Returns the
     milliseconds that it took."""
-    common, ms, answers = sides.draw(form), {}, {}
+    common = sides.draw(form)
+    ms: dict[str, float] = {}
+    answers: dict[str, FloatArray] = {}
     for name, turn in sides.turns.items():
         watch.step(f"{form}: warm-up, {name}")
         for _ in range(_N_WARM[sides.model.decoder.device.type]):
             turn(sides.draw(form))
-        started = time.perf_counter()
-        answers[name] = turn(common)
-        ms[name] = (time.perf_counter() - started) * 1e3
+        ms[name], answers[name] = clocked(partial(turn, common))
     row.notes["difference"] = _differences(answers)
     return ms
 
@@ -205,13 +205,14 @@ def _alone(row: Row) -> ReadLoad:
     for name, each in row.samples.items():
         for ms in each:
             found.add(name, 1e3 / ms, [ms])
-    found.steps |= cast(dict[str, int], row.notes["steps"])
+    found.steps |= row.notes["steps"]
     return found
 
 
 def load(sides: Sides, alone: Row, form: CanvasForm, n_clients: int, effort: Effort, watch: Watch) -> ReadLoad:
     """Several clients at once. alone: the same reads one after the other, by which the length of a run is chosen."""
-    found, one_ms = ReadLoad(str(form), n_clients), alone.median(ONE)
+    found = ReadLoad(str(form), n_clients)
+    one_ms = alone.median(ONE)
     assert one_ms is not None
     n_reads = n_clients * max(2, math.ceil(_LEAST_BLOCK_S * 1e3 / (n_clients * one_ms)))
 
@@ -219,45 +220,40 @@ def load(sides: Sides, alone: Row, form: CanvasForm, n_clients: int, effort: Eff
         watch.step(f"{form}: {n_clients} clients, {name}")
         if name == PEER:
             return _peers_batch(sides, form, n_clients)
-        engine, trees = sides.engines[_OURS[name]], [sides.draw(form).tree for _ in range(n_reads)]
-        before = engine.stats()["rounds_total"]
-        rate, ms = closed_loop(engine, trees, n_clients)
-        return rate, ms, int(engine.stats()["rounds_total"] - before)
+        side = _OURS[name]
+        reads = [sides.draw(form) for _ in range(n_reads)]
+        before = sides.n_rounds(side)
+        rate, ms, _ = closed_loop(sides.turns[side], reads, n_clients)
+        return rate, ms, sides.n_rounds(side) - before
 
-    counts = {name: affordable(_run_ms(turn(name), n_reads), effort.repeats, effort.budget_s) for name in (ONE, TWO)}
+    counts = {name: effort.affordable(n_reads / turn(name)[0] * 1e3) for name in (ONE, TWO)}
     counts[AGAIN] = counts[TWO]
-    peers_ms = n_clients * (alone.median(PEER) or math.inf)
-    if peers_ms <= effort.budget_s * 1e3:
-        counts[PEER] = affordable(_run_ms(turn(PEER), n_clients), effort.repeats, effort.budget_s)
+    if n_clients * (alone.median(PEER) or math.inf) <= effort.budget_s * 1e3:
+        counts[PEER] = effort.affordable(n_clients / turn(PEER)[0] * 1e3)
     for name in interleave(counts, _rng(form, effort)):
         found.add(name, *turn(name))
     return found
 
 
-def _run_ms(turn: _Run, n_reads: int) -> float:
-    return n_reads / turn[0] * 1e3
-
-
 def _peers_batch(sides: Sides, form: CanvasForm, n_clients: int) -> _Run:
     """The milliseconds are those of the batch."""
     assert sides.peer is not None
-    batch = [sides.draw(form) for _ in range(n_clients)]
-    started = time.perf_counter()
-    sides.peer(batch)
-    seconds = time.perf_counter() - started
-    return n_clients / seconds, [seconds * 1e3], 0
+    ms, _ = clocked(partial(sides.peer, [sides.draw(form) for _ in range(n_clients)]))
+    return n_clients / ms * 1e3, [ms], 0
 
 
 def questions(sides: Sides, n_prompt: int, n_questions: int, effort: Effort, watch: Watch) -> Row:
     """Questions on one canvas, where each sees all others, and on a canvas each; both in one pass."""
     forms = {JOINT: CanvasForm.joint(n_prompt, n_questions), ISOLATED: CanvasForm.isolated(n_prompt, n_questions)}
     row = Row(f"{n_prompt}, {n_questions} questions", notes={"rows": {name: f.n_rows for name, f in forms.items()}})
-    order = [*forms, *interleave(dict.fromkeys(forms, effort.repeats), _rng(forms[JOINT], effort))]
-    for i, name in enumerate(order):  # the first of each warms up
-        watch.step(f"{n_prompt}: {n_questions} questions, {name}")
-        ms = _ms(sides.turns[ONE], sides.draw(forms[name]))
-        if i >= len(forms):
-            row.add(name, ms)
+
+    def turn(name: str) -> float:
+        return clocked(partial(sides.turns[ONE], sides.draw(forms[name])))[0]
+
+    for name in forms:
+        watch.step(f"{row.shape}: {name} warms up")
+        turn(name)
+    row.take_turns(dict.fromkeys(forms, effort.repeats), turn, watch.step, _rng(forms[JOINT], effort))
     return row
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +15,7 @@ from ramet.bench.core.random_model import RandomModel, free_bytes
 from ramet.bench.reads.report import ONE, PEER, TWO
 from ramet.engine.engine import Engine
 from ramet.engine.settings import EngineSettings
-from ramet.tree import FloatArray, Reads, Tree
+from ramet.tree import FloatArray
 
 if TYPE_CHECKING:
     from ramet.bench.peers.diffusion import DiffusionPeer
@@ -59,6 +56,10 @@ class Sides:
         peer = self.peer
         return found if peer is None else found | {PEER: lambda read: peer([read])}
 
+    def n_rounds(self, name: str) -> int:
+        """Of the engine of that name so far; a peer has none."""
+        return int(self.engines[name].stats()["rounds_total"]) if name in self.engines else 0
+
     def draw(self, form: CanvasForm) -> CanvasRead:
         return CanvasRead.draw(form, self.rng, self.model.vocab_size)
 
@@ -72,28 +73,3 @@ def _peer(model: RandomModel) -> DiffusionPeer:
     from ramet.bench.peers.diffusion import DiffusionPeer  # importing it takes seconds
 
     return DiffusionPeer(model)
-
-
-def closed_loop(engine: Engine, trees: Sequence[Tree], n_clients: int) -> tuple[float, list[float]]:
-    """Reads a second, and the milliseconds of each, of `n_clients` that submit one tree after the other until all are
-    answered. The first root of a tree is kept, as a decision's state is."""
-    answered: SimpleQueue[Future[Reads]] = SimpleQueue()
-    ms: list[float] = []
-
-    def done(started: float, future: Future[Reads]) -> None:
-        ms.append((time.perf_counter() - started) * 1e3)
-        answered.put(future)
-
-    def submit(tree: Tree) -> None:
-        started = time.perf_counter()
-        engine.submit(tree, n_keep=int(tree.lengths[0])).add_done_callback(partial(done, started))
-
-    began = time.perf_counter()
-    for tree in trees[:n_clients]:
-        submit(tree)
-    for tree in trees[n_clients:]:
-        answered.get().result()
-        submit(tree)
-    for _ in trees[:n_clients]:
-        answered.get().result()
-    return len(trees) / (time.perf_counter() - began), ms

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ramet.bench.core.bodies import WORDS
+from ramet.bench.core.bodies import WORDS, text
 
 _CONTEXT_WORDS = 3  # so many times a step's words begin a trajectory
 
@@ -33,14 +33,10 @@ class Trajectory:
     @classmethod
     def draw(cls, rng: random.Random, n_steps: int, growth: Growth) -> Trajectory:
         """Begins with a tag of its own, so that no two have tokens in common but the template's."""
-
-        def words(n: int) -> str:
-            return " ".join(rng.choices(WORDS, k=n))
-
-        opening = f"{rng.getrandbits(48):012x} {words(_CONTEXT_WORDS * growth.n_words)}"
+        opening = f"{rng.getrandbits(48):012x} {text(rng, _CONTEXT_WORDS * growth.n_words)}"
         half = max(2, growth.n_words // 2)
-        steps = [(words(half), words(half)) for _ in range(n_steps)]
-        return cls(opening, steps, [words(growth.n_tail) for _ in range(n_steps)])
+        steps = [(text(rng, half), text(rng, half)) for _ in range(n_steps)]
+        return cls(opening, steps, [text(rng, growth.n_tail) for _ in range(n_steps)])
 
     def state(self, step: int) -> list[dict[str, str]]:
         """The messages there are when the questions of a step come."""
@@ -60,7 +56,7 @@ def questions(n: int) -> dict[str, dict[str, Any]]:
 def _questions() -> Iterator[dict[str, Any]]:
     rng = random.Random(0)  # noqa: S311
     while True:
-        subject = " ".join(rng.choices(WORDS, k=6))
+        subject = text(rng, 6)
         yield {"type": "noul", "instructions": f"Is the agent done with the {subject}?"}
         options = dict.fromkeys(dict.fromkeys(rng.choices(WORDS, k=4)))
         yield {"type": "choice", "instructions": f"What should it do next about the {subject}?", "criteria": options}

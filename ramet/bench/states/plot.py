@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ramet.bench.core.plot import BLUE, FAINT, MAX_VECTORS, RED, write
+from ramet.bench.core.plot import BLUE, FAINT, MAX_VECTORS, RED, curve, write
 from ramet.bench.states.report import StatesReport
 
 if TYPE_CHECKING:
@@ -27,18 +27,15 @@ def draw(found: StatesReport, path: Path) -> None:
 def costs(axes: Axes, found: StatesReport) -> None:
     """Every step as a point, and the medians of steps of about equal history as a line."""
     buckets = found.buckets()
-    fresh = [(s.n_history, s.fresh.ms) for s in found.steps if s.fresh is not None]
-    resumed = [(s.n_history, s.resumed.ms) for s in found.steps]
-    medians = [(b["n_history"], b["fresh_ms"]) for b in buckets if b["fresh_ms"] is not None]
-    for name, colour, points, line in (
-        ("fresh", RED, fresh, medians),
-        ("resumed", BLUE, resumed, [(b["n_history"], b["resumed_ms"]) for b in buckets]),
-    ):
+    for name, colour in (("fresh", RED), ("resumed", BLUE)):
+        points = [(s.n_history, getattr(s, name).ms) for s in found.steps if getattr(s, name) is not None]
+        medians = [(b["n_history"], b[f"{name}_ms"]) for b in buckets if b[f"{name}_ms"] is not None]
         if points:
-            history, ms = zip(*points, strict=True)
             many = len(found.steps) > MAX_VECTORS
-            axes.scatter(history, ms, s=9, lw=0, alpha=0.3, color=colour, rasterized=many)
-            axes.plot(*zip(*line, strict=True), color=colour, lw=2, marker="o", ms=4, label=name)
+            axes.scatter(
+                [x for x, _ in points], [y for _, y in points], s=9, lw=0, alpha=0.3, color=colour, rasterized=many
+            )
+            curve(axes, medians, colour, name)
     axes.set(xlim=(0, None), ylim=(0, None), xlabel="history, tokens", ylabel="milliseconds of a step")
     axes.set_title("What a step costs")
     axes.legend(loc="upper left")

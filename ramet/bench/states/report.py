@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,10 @@ from ramet.bench.core.table import facts, table
 
 N_BUCKETS = 8
 Floats = npt.NDArray[np.float64]
-Medians = dict[str, Any]  # of steps of about equal history; None where none was fresh
+_COLUMNS = (
+    "history=n_history:.0f, steps=n_steps, tokens=n_tokens:.0f, computed=n_computed:.0f, resumed=resumed_ms:ms!, "
+    "passes=resumed_pass_ms:ms, fresh=fresh_ms:ms, passes=fresh_pass_ms:ms, fresh / resumed=saved:.1f"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,25 +93,29 @@ class StatesReport(Document):
         seen, kept = self._kept()
         return float(np.abs(kept - self.bytes_per_token * seen).max() / max(1.0, kept.max()))
 
-    def buckets(self) -> list[Medians]:
+    def buckets(self) -> list[JsonObject]:
         """Steps in the order of their history, cut into groups of equal size."""
         ordered = sorted(self.steps, key=lambda s: s.n_history)
         n = min(N_BUCKETS, len({s.step for s in self.steps}))
         return [_medians([ordered[i] for i in places]) for places in np.array_split(np.arange(len(ordered)), n)]
 
     def found(self) -> JsonObject:
-        summary: JsonObject = {}
-        if self.steps:
-            summary = {
-                "difference": self.difference, "bytes_per_token": self.bytes_per_token,
-                "nonlinearity": self.nonlinearity, "evicted": self.evicted,
-                "buckets": self.buckets(),
-                "squeezed": None if self.squeezed is None else asdict(self.squeezed),
-            }  # fmt: skip
-        return {
-            "row_bytes": self.row_bytes, "state_bytes": self.state_bytes, "capacity": self.capacity,
-            **summary, "steps": [asdict(step) for step in self.steps],
-        }  # fmt: skip
+        buckets = {"buckets": self.buckets()} if self.steps else {}
+        return {**self._summary(), **buckets, "steps": [asdict(step) for step in self.steps]}
+
+    def tables(self) -> Iterator[Table]:
+        """Milliseconds by history, and what all steps together say."""
+        rows = [b | {"saved": b["fresh_ms"] and b["fresh_ms"] / b["resumed_ms"]} for b in self.buckets()]
+        caption = "medians; tokens of the request; ms of it, and of its passes alone"
+        yield table("a step of a growing state", _COLUMNS, rows, caption)
+        yield facts(self._summary())
+
+    def _summary(self) -> JsonObject:
+        """Bytes, differences, and the second part."""
+        names = ["row_bytes", "state_bytes", "capacity"]
+        names += ["difference", "bytes_per_token", "nonlinearity", "evicted"] if self.steps else []
+        squeezed = None if self.squeezed is None else asdict(self.squeezed)
+        return {name: getattr(self, name) for name in names} | {"squeezed": squeezed}
 
     def _kept(self) -> tuple[Floats, Floats]:
         """Tokens seen and bytes kept at each step."""
@@ -116,53 +123,18 @@ class StatesReport(Document):
         return seen, kept
 
 
-def _medians(steps: Sequence[StateStep]) -> Medians:
-    resumed, fresh = [s.resumed for s in steps], [s.fresh for s in steps if s.fresh is not None]
+def _medians(steps: Sequence[StateStep]) -> JsonObject:
+    """Of steps of about equal history. A median is None where no step was computed fresh."""
+    resumed = [s.resumed for s in steps]
+    fresh = [s.fresh for s in steps if s.fresh is not None]
     values: dict[str, list[float]] = {
-        "n_history": [s.n_history for s in steps], "n_tokens": [r.n_tokens for r in resumed],
-        "n_computed": [r.n_tokens - r.n_cached for r in resumed], "resumed_ms": [r.ms for r in resumed],
-        "resumed_pass_ms": [r.pass_ms for r in resumed], "fresh_ms": [f.ms for f in fresh],
+        "n_history": [s.n_history for s in steps],
+        "n_tokens": [r.n_tokens for r in resumed],
+        "n_computed": [r.n_tokens - r.n_cached for r in resumed],
+        "resumed_ms": [r.ms for r in resumed],
+        "resumed_pass_ms": [r.pass_ms for r in resumed],
+        "fresh_ms": [f.ms for f in fresh],
         "fresh_pass_ms": [f.pass_ms for f in fresh],
-    }  # fmt: skip
+    }
     medians = {name: statistics.median(own) if own else None for name, own in values.items()}
     return {"n_steps": len(steps), **medians}
-
-
-def parts(found: StatesReport) -> Iterator[Table]:
-    """Milliseconds by history, and what all steps together say."""
-    columns = [
-        ("history", "{n_history:.0f}"), ("steps", "{n_steps}"), ("tokens", "{n_tokens:.0f}"),
-        ("computed", "{n_computed:.0f}"), ("resumed", "[bold]{resumed_ms:ms}[/]"), ("passes", "{resumed_pass_ms:ms}"),
-        ("fresh", "{fresh_ms:ms}"), ("passes", "{fresh_pass_ms:ms}"), ("fresh / resumed", "{saved:.1f}"),
-    ]  # fmt: skip
-    rows = [b | {"saved": b["fresh_ms"] and b["fresh_ms"] / b["resumed_ms"]} for b in found.buckets()]
-    caption = "medians; tokens of the request; ms of it, and of its passes alone"
-    yield table("a step of a growing state", columns, rows, caption, n_left=0)
-    yield facts(_facts(found))
-
-
-def _facts(found: StatesReport) -> dict[str, str]:
-    """Differences, bytes, and the second part."""
-    last, squeezed = found.steps[-1], found.squeezed
-    lines = {
-        "resumed against fresh": _moved(found.difference),
-        "kept": f"{_mib(last.bytes)} of {last.n_seen} tokens: {found.bytes_per_token:.0f} bytes each, "
-        f"within {found.nonlinearity:.1%} of a line",
-        "of which": f"{found.row_bytes} bytes are a token's keys and values; a recurrent state has {found.state_bytes}",
-        "had to leave": f"{found.evicted} pages and states of a budget of {_mib(found.capacity)}",
-    }
-    if squeezed is not None:
-        lines["small budget"] = (
-            f"{_mib(squeezed.cache_bytes)}, {squeezed.n_steps} steps: {squeezed.evicted_pages} pages and "
-            f"{squeezed.evicted_states} states had to leave, {squeezed.cached:.0%} of the tokens were kept; "
-            f"{_moved(squeezed.difference)}"
-        )
-    return lines
-
-
-def _moved(difference: float | None) -> str:
-    return "not compared" if difference is None else f"largest difference of a probability {difference:.2g}"
-
-
-def _mib(n_bytes: int) -> str:
-    return f"{n_bytes / 2**20:.1f} MiB"

@@ -8,17 +8,18 @@ what had to leave is computed again, and no answer may move.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 
 import torch
 
 from ramet.bench.core import machine
+from ramet.bench.core.answers import probabilities_of
 from ramet.bench.core.document import Watch
+from ramet.bench.core.timing import clocked
 from ramet.bench.states.history import Growth, Trajectory, questions
 from ramet.bench.states.report import Squeezed, StatesReport, StateStep, TimedRequest
-from ramet.decision import Answer, Decision, NoulAnswer
+from ramet.decision import Answer, Decision
 from ramet.engine.engine import Engine
 from ramet.errors import RametError
 from ramet.layers.storage import row_bytes, state_bytes
@@ -59,21 +60,23 @@ class StatesWork:
 
 
 def run(engine: Engine, work: StatesWork, watch: Watch) -> StatesReport:
-    """Both parts. `check` raises where the report says that answers moved beyond rounding."""
+    """Both parts. `check` raises where answers moved beyond rounding."""
     dtype = engine.model.dtype
     report = StatesReport(
-        engine.name, machine.describe(engine.settings.threads or 1), {**asdict(work), **engine.describe()},
-        row_bytes=row_bytes(engine.shape, dtype), state_bytes=state_bytes(engine.shape, dtype),
+        engine.name,
+        machine.describe(engine.settings.threads or 1),
+        {**asdict(work), **engine.describe()},
+        row_bytes=row_bytes(engine.shape, dtype),
+        state_bytes=state_bytes(engine.shape, dtype),
         capacity=engine.settings.cache_bytes or 0,
-    )  # fmt: skip
+    )
     answers: list[dict[str, Answer]] = []
     with _beside(engine, report.capacity) as fresh:
         _warm(fresh, work, watch)
         for step, decision in _measured(engine, fresh, work, watch):
             report.steps.append(step)
             answers.append(decision.answers)
-            watch.save(report)
-            watch.done(len(report.steps) / (2 * work.n_requests))
+            watch.passed(report, len(report.steps) / (2 * work.n_requests))
     report.evicted = sum(_evicted(engine))
     report.squeezed = _squeezed(engine, work, answers, _small(report), watch)
     watch.save(report)
@@ -82,7 +85,7 @@ def run(engine: Engine, work: StatesWork, watch: Watch) -> StatesReport:
 
 def check(report: StatesReport, dtype: torch.dtype, *, same_bits: bool) -> None:
     """Raises RametError where an answer moved: by more than rounding in float32, or at all where bits are to be the
-    same. In bfloat16 what is kept and what is computed round differently, and nothing is said."""
+    same. In bfloat16 what is kept and what is computed round differently, so that any difference passes."""
     limit = 0.0 if same_bits else TOLERANCE if dtype == torch.float32 else 1.0
     squeezed = report.squeezed.difference if report.squeezed else 0.0
     for what, difference in (("resumed", report.difference or 0.0), ("after eviction", squeezed)):
@@ -92,19 +95,18 @@ def check(report: StatesReport, dtype: torch.dtype, *, same_bits: bool) -> None:
 
 def _measured(engine: Engine, fresh: Engine, work: StatesWork, watch: Watch) -> Iterator[tuple[StateStep, Decision]]:
     """Every step of one trajectory after the other."""
-    n_before, n_asked = 0, 0
+    n_before = n_asked = 0
     for number in range(work.n_trajectories):
-        trajectory, n_history = work.trajectory(number), 0
+        trajectory = work.trajectory(number)
+        n_history = 0
         for step in range(work.n_steps):
             watch.step(f"trajectory {number + 1}, step {step + 1}")
             request = work.request(trajectory, step)
             resumed, decision = _timed(engine, request)
             n_history = engine.decider.plan(request).trunk
             n_asked += n_history
-            found = StateStep(
-                trajectory=number, step=step, n_history=n_history, resumed=resumed, n_seen=n_before + n_history,
-                n_asked=n_asked, bytes=int(engine.stats()["cache_device_bytes"]),
-            )  # fmt: skip
+            n_bytes = int(engine.stats()["cache_device_bytes"])
+            found = StateStep(number, step, n_history, resumed, n_before + n_history, n_asked, n_bytes)
             if work.is_compared(number, step):
                 again, other = _timed(fresh, work.request(trajectory, step, salt=f"{number} {step}"))
                 found = replace(found, fresh=again, difference=difference(decision.answers, other.answers))
@@ -128,7 +130,8 @@ def _squeezed(
                 timed, decision = _timed(small, work.request(trajectory, step))
                 moved = difference(decision.answers, answers[number * work.n_steps + step])
                 found.difference = max(found.difference, moved)
-                n_tokens, n_cached = n_tokens + timed.n_tokens, n_cached + timed.n_cached
+                n_tokens += timed.n_tokens
+                n_cached += timed.n_cached
                 found.n_steps += 1
                 watch.done((work.n_requests + found.n_steps) / (2 * work.n_requests))
         found.evicted_pages, found.evicted_states = _evicted(small)
@@ -162,9 +165,7 @@ def _beside(engine: Engine, cache_bytes: int) -> Engine:
 
 
 def _timed(engine: Engine, request: DecisionRequest) -> tuple[TimedRequest, Decision]:
-    started = time.perf_counter()
-    decision = engine.decide(request)
-    ms = (time.perf_counter() - started) * 1e3
+    ms, decision = clocked(lambda: engine.decide(request))
     assert decision.x_timing is not None
     usage = decision.usage
     return TimedRequest(ms, decision.x_timing.pass_ms, usage.input_tokens, usage.x_cached_tokens), decision
@@ -172,9 +173,5 @@ def _timed(engine: Engine, request: DecisionRequest) -> tuple[TimedRequest, Deci
 
 def difference(a: dict[str, Answer], b: dict[str, Answer]) -> float:
     """The largest difference of a probability."""
-    return max(abs(p - q) for name in a for p, q in zip(probabilities(a[name]), probabilities(b[name]), strict=True))
-
-
-def probabilities(answer: Answer) -> list[float]:
-    """Of each option, in their order; of a noul that of yes."""
-    return [answer.noul] if isinstance(answer, NoulAnswer) else list(answer.probabilities.values())
+    pairs = (zip(probabilities_of(a[name]), probabilities_of(b[name]), strict=True) for name in a)
+    return max(abs(p - q) for own in pairs for p, q in own)
