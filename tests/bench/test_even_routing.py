@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ramet.bench.core.canvases import CanvasForm
-from ramet.bench.core.products import ExpertsProduct, products
+from ramet.bench.core.products import products
 from ramet.bench.core.random_model import EvenRoute, RandomModel, scrambled
 from ramet.bench.peers.diffusion import DiffusionPeer
 from ramet.bench.reads.sides import Sides
@@ -70,7 +70,7 @@ def settings(dtype: str) -> EngineSettings:
 def choices(model: RandomModel, sides: Sides) -> Iterator[torch.Tensor]:
     """The experts that the rows of each layer choose, in our pass and then in the peer's."""
     asked, found = sides.draw(CanvasForm.of(188, 32)), []
-    yield from (each.chosen for each in products(model.decoder, asked.tree) if isinstance(each, ExpertsProduct))
+    yield from (each.chosen for each in products(model.decoder, asked.tree) if each.chosen is not None)
     assert isinstance(sides.peer, DiffusionPeer)
     for place, module in sides.peer.model.named_modules():
         if place.endswith(".router"):

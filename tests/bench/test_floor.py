@@ -10,7 +10,7 @@ import torch
 from oracles import decoders
 
 from ramet.bench.core.floor import Floor, attention_flop, delta_flop
-from ramet.bench.core.products import ExpertsProduct, LinearProduct, products
+from ramet.bench.core.products import products
 from ramet.bench.core.shapes import DecisionShape, Prompt
 from ramet.layers.attention import AttentionShape
 from ramet.layers.gated_delta import DeltaShape
@@ -70,16 +70,17 @@ def _idle(place: str, model: Any, config: Any) -> bool:
 
 
 def test_rows_that_nobody_reads_are_not_counted() -> None:
-    found = [p for p in products(decoders.decoder("qwen3"), _tree()) if isinstance(p, LinearProduct)]
+    found = [p for p in products(decoders.decoder("qwen3"), _tree()) if p.chosen is None]
     assert [p.n_rows for p in found[:5]] == [WORK.n_stream] * 5
     assert sorted(p.n_rows for p in found[-5:]) == [WORK.n_questions] * 4 + [WORK.n_stream]  # its keys and values
 
 
 def test_experts_are_called_with_the_choices_of_the_pass() -> None:
     config = decoders.CONFIGS["qwen3_5_moe"]
-    found = [p for p in products(decoders.decoder("qwen3_5_moe"), _tree()) if isinstance(p, ExpertsProduct)]
+    found = [p for p in products(decoders.decoder("qwen3_5_moe"), _tree()) if p.chosen is not None]
     assert len(found) == config.num_hidden_layers
     first = found[0]
+    assert first.chosen is not None
     assert tuple(first.chosen.shape) == (WORK.n_stream, config.num_experts_per_tok)
     assert first.flop == 2 * WORK.n_stream * config.num_experts_per_tok * 3 * 40 * 96
 

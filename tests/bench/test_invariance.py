@@ -19,7 +19,7 @@ from ramet.bench.core.samples import Effort, Row
 from ramet.bench.core.shapes import DecisionShape
 from ramet.bench.invariance import run as invariance
 from ramet.bench.invariance.probes import DecisionProbe, Numbers, Probe, RandomLoad, TreeProbe
-from ramet.bench.invariance.report import BitTally, InvarianceReport
+from ramet.bench.invariance.run import BitTally, InvarianceReport
 from ramet.engine import Engine
 
 LOAD = RandomLoad(7, 128, [], [])

@@ -20,14 +20,13 @@ from fixtures import tiny
 from ramet.bench.core.document import nobody
 from ramet.bench.core.floor import attention_flop
 from ramet.bench.core.memory import DeviceMemory
-from ramet.bench.core.products import LinearProduct
+from ramet.bench.core.products import Product
 from ramet.bench.core.rates import DeviceRates
 from ramet.bench.core.samples import Effort, JsonObject, Row
 from ramet.bench.core.shapes import DecisionShape, Prompt, Trial
 from ramet.bench.core.timing import on_device
 from ramet.bench.decisions import run as decisions
-from ramet.bench.decisions.in_process import SHAPES, compare
-from ramet.bench.decisions.own import Own
+from ramet.bench.decisions.in_process import SHAPES, Own, compare
 from ramet.bench.peers import flide as flide_peer
 from ramet.bench.peers.peer import Contestant, Prompts
 from ramet.cli import main
@@ -124,8 +123,8 @@ def test_flides_server_is_told_what_ours_is(tmp_path: Path) -> None:
     assert "{port}" in server._command
 
 
-def _product(n_rows: int, n_in: int, n_out: int) -> LinearProduct:
-    return LinearProduct(lambda x: x, n_rows, n_in, n_out, torch.bfloat16)  # type: ignore[arg-type]
+def _product(n_rows: int, n_in: int, n_out: int) -> Product:
+    return Product.linear(lambda x: x, torch.zeros(n_rows, n_in, dtype=torch.bfloat16), n_out)  # type: ignore[arg-type]
 
 
 def test_the_linear_limit_counts_every_row_or_every_weight() -> None:

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from ramet.bench.core.canvases import N_COLUMNS, CanvasForm, CanvasRead
 from ramet.bench.core.document import nobody
 from ramet.bench.core.named_shapes import CANVAS_SHAPES, config_of
-from ramet.bench.core.products import LinearProduct
+from ramet.bench.core.products import Product
 from ramet.bench.core.random_model import RandomModel
 from ramet.bench.core.random_weights import RandomWeights
 from ramet.bench.core.rates import DeviceRates
@@ -195,7 +195,7 @@ def test_a_wrong_answer_has_no_figures(model: RandomModel, monkeypatch: pytest.M
 
 def test_floors_are_arithmetic_and_bytes() -> None:
     """Of the rows that are multiplied: in the last layer those that are read."""
-    product = LinearProduct(pack(torch.zeros(30, 20)), 3, 20, 30, torch.bfloat16)
+    product = Product.linear(pack(torch.zeros(30, 20)), torch.zeros(3, 20, dtype=torch.bfloat16), 30)
     rates = DeviceRates(flop_per_s=1e6, bytes_per_s=1e5)
     assert rates.floors_ms([product]) == pytest.approx((2 * 3 * 20 * 30 / 1e3, 2 * 20 * 30 / 1e2))
     assert rates.linear_ms([product], 100) == pytest.approx(120.0)

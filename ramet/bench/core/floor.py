@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from ramet.bench.core.products import LinearProduct, Product
+from ramet.bench.core.products import Product
 from ramet.bench.core.shapes import DecisionShape
 from ramet.layers.attention import AttentionShape
 from ramet.layers.gated_delta import DeltaShape
@@ -27,7 +27,7 @@ class Floor:
     def __init__(self, found: Sequence[Product], device: torch.device) -> None:
         keys = {(p.n_rows, p.n_in, p.dtype): None for p in found}
         inputs = {key: torch.randn(key[:2], dtype=key[2], device=device) for key in keys}
-        self._calls = [(_call(p), inputs[p.n_rows, p.n_in, p.dtype]) for p in found]
+        self._calls = [(p.again, inputs[p.n_rows, p.n_in, p.dtype]) for p in found]
         self._graph = _recorded(self._eager) if device.type == "cuda" else None
 
     def __call__(self) -> None:
@@ -52,12 +52,6 @@ def _recorded(call: Callable[[], None]) -> torch.cuda.CUDAGraph:
     with torch.cuda.graph(graph):
         call()
     return graph
-
-
-def _call(product: Product) -> Callable[[torch.Tensor], object]:
-    if isinstance(product, LinearProduct):
-        return product.product
-    return lambda x: product.product(x, product.chosen, product.weights)
 
 
 def attention_flop(shape: ModelShape, work: DecisionShape) -> int:

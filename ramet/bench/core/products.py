@@ -26,50 +26,26 @@ Wrap = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LinearProduct:
-    """x [n_rows, n_in] by a weight [n_out, n_in]."""
+class Product:
+    """x [n_rows, n_in] by a weight [n_out, n_in], or by the experts that each row chose (chosen [n_rows, k]). `again`
+    computes it once more. row_flop: of a row; n_bytes: of the weights, of experts those that were chosen."""
 
-    product: Linear
+    again: Callable[[torch.Tensor], torch.Tensor]
     n_rows: int
     n_in: int
-    n_out: int
     dtype: torch.dtype
+    row_flop: int
+    n_bytes: int
+    chosen: torch.Tensor | None = None
+
+    @classmethod
+    def linear(cls, product: Linear, x: torch.Tensor, n_out: int) -> Product:
+        size = x.shape[1] * n_out
+        return cls(product, x.shape[0], x.shape[1], x.dtype, 2 * size, size * x.dtype.itemsize)
 
     @property
     def flop(self) -> int:
-        return 2 * self.n_rows * self.n_in * self.n_out
-
-    @property
-    def n_bytes(self) -> int:
-        """Of the weight."""
-        return self.n_in * self.n_out * self.dtype.itemsize
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ExpertsProduct:
-    """x [n_rows, n_in] by the experts that each row chose, chosen and weights [n_rows, k]; of `n_experts`, each of
-    `size`."""
-
-    product: Experts
-    n_rows: int
-    n_in: int
-    n_experts: int
-    size: int
-    dtype: torch.dtype
-    chosen: torch.Tensor
-    weights: torch.Tensor
-
-    @property
-    def flop(self) -> int:
-        return 2 * self.chosen.numel() * 3 * self.size * self.n_in
-
-    @property
-    def n_bytes(self) -> int:
-        """Of the weights of those that were chosen."""
-        return len(self.chosen.unique()) * 3 * self.size * self.n_in * self.dtype.itemsize
-
-
-Product = LinearProduct | ExpertsProduct
+        return self.n_rows * self.row_flop
 
 
 def products(model: Decoder, *trees: Tree) -> list[Product]:
@@ -95,7 +71,7 @@ def _witness(model: Decoder, layer: int, found: list[Product]) -> Wrap:
             return _LinearWitness(product, found)
         shape = model.shape.layers[layer].mlp
         assert not isinstance(shape, MLPShape)
-        return _ExpertsWitness(product, shape.n_experts, shape.size, found)
+        return _ExpertsWitness(product, shape.size, found)
 
     return wrap
 
@@ -133,18 +109,23 @@ class _LinearWitness:
         return self._note(x, self.product.add(x, residual))
 
     def _note(self, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        self.found.append(LinearProduct(self.product, x.shape[0], x.shape[1], out.shape[1], x.dtype))
+        self.found.append(Product.linear(self.product, x, out.shape[1]))
         return out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ExpertsWitness:
     product: Experts
-    n_experts: int
     size: int
     found: list[Product]
 
     def __call__(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        sizes = (x.shape[0], x.shape[1], self.n_experts, self.size)
-        self.found.append(ExpertsProduct(self.product, *sizes, x.dtype, chosen, weights))
+        n = 3 * self.size * x.shape[1]  # numbers of an expert
+
+        def again(x: torch.Tensor) -> torch.Tensor:
+            return self.product(x, chosen, weights)
+
+        n_bytes = len(chosen.unique()) * n * x.dtype.itemsize
+        row_flop = 2 * chosen.shape[1] * n
+        self.found.append(Product(again, x.shape[0], x.shape[1], x.dtype, row_flop, n_bytes, chosen))
         return self.product(x, chosen, weights)

@@ -23,8 +23,6 @@ from ramet.engine.engine import Engine
 from ramet.engine.settings import DTYPES, EngineSettings
 from ramet.families import FAMILIES
 from ramet.layers.decoder import Decoder
-from ramet.layers.dense_experts import DenseExpertsShape
-from ramet.layers.experts import ExpertsShape
 from ramet.layers.mlp import MLPShape
 from ramet.layers.shape import ModelShape
 from ramet.layers.storage import row_bytes
@@ -48,8 +46,11 @@ class RandomModel:
     def of(cls, name: str, settings: EngineSettings, even: bool = False, rounded: str | None = None) -> Self:
         """The shape of that name, on the device and in the dtype of resolved settings. rounded: the dtype that the
         weights are rounded to before (None: that of the settings)."""
-        config, device, dtype = config_of(name), torch.device(settings.device), DTYPES[settings.dtype]
-        family, text = FAMILIES[config.model_type], config.get_text_config()
+        config = config_of(name)
+        device = torch.device(settings.device)
+        dtype = DTYPES[settings.dtype]
+        family = FAMILIES[config.model_type]
+        text = config.get_text_config()
         shape = family.shape(text)
         plan = family.plan(shape, names_of(name))
         weights = RandomWeights(plan, dtype, device, rounded=DTYPES[rounded or settings.dtype])
@@ -73,19 +74,15 @@ class RandomModel:
 
     def describe(self) -> str:
         """Its size in words."""
-        text, shape = self.config.get_text_config(), self.decoder.shape
-        n_idle = sum(_n_idle(layer.mlp, shape.hidden_size) for layer in shape.layers)
-        sizes = f"{_millions(self.weights.n_parameters)} parameters"
-        experts = ""
-        if n_idle:
-            sizes += f", {_millions(self.weights.n_parameters - n_idle)} of them on a row's way"
-            last = shape.layers[-1].mlp
-            assert isinstance(last, ExpertsShape | DenseExpertsShape)
-            experts = f", {last.n_experts} experts of {last.size}, {last.n_chosen} chosen"
-        return (
-            f"{self.name}: {sizes}, {self.weights.n_bytes / 1e9:.3g} GB; {len(shape.layers)} layers of "
-            f"{text.hidden_size}{experts}, vocabulary {text.vocab_size}"
-        )
+        shape, n = self.decoder.shape, self.weights.n_parameters
+        experts = [layer.mlp for layer in shape.layers if not isinstance(layer.mlp, MLPShape)]
+        n_idle = sum(3 * each.size * shape.hidden_size * (each.n_experts - each.n_chosen) for each in experts)
+        found = f"{self.name}: {_millions(n)} parameters, {self.weights.n_bytes / 1e9:.3g} GB"
+        if experts:
+            each = experts[-1]
+            found += f", {_millions(n - n_idle)} on a row's way; {each.n_experts} experts of {each.size}, "
+            found += f"{each.n_chosen} chosen"
+        return f"{found}; {len(shape.layers)} layers of {shape.hidden_size}, vocabulary {shape.vocab_size}"
 
 
 def free_bytes(device: torch.device) -> int:
@@ -97,11 +94,6 @@ def free_bytes(device: torch.device) -> int:
 
 def _millions(n: int) -> str:
     return f"{n / 1e9:.3g} B" if n >= 1e9 else f"{n / 1e6:.3g} M"
-
-
-def _n_idle(mlp: MLPShape | ExpertsShape | DenseExpertsShape, hidden: int) -> int:
-    """Parameters of a layer's experts that a row does not choose."""
-    return 0 if isinstance(mlp, MLPShape) else 3 * mlp.size * hidden * (mlp.n_experts - mlp.n_chosen)
 
 
 _FACTORS = {torch.int16: -25033, torch.int32: -1640531535}  # odd, by the golden ratio: numbers in a row spread evenly

@@ -10,7 +10,7 @@ from typing import Self
 
 import torch
 
-from ramet.bench.core.products import LinearProduct, Product
+from ramet.bench.core.products import Product
 from ramet.bench.core.timing import on_device
 from ramet.layers.decoder import Decoder
 from ramet.ops import Pack
@@ -48,7 +48,7 @@ class DeviceRates:
     def linear_ms(self, found: Sequence[Product], n_rows: int) -> float:
         """The least that the products of a pass over `n_rows` take: each row through every weight, also those that
         nobody reads, or every weight read once, whichever takes longer; of experts those that were chosen."""
-        whole = (replace(x, n_rows=n_rows) if isinstance(x, LinearProduct) else x for x in found)
+        whole = (replace(x, n_rows=n_rows) if x.chosen is None else x for x in found)
         return max(self.floors_ms(list(whole)))
 
     def floors_ms(self, found: Sequence[Product]) -> tuple[float, float]:

@@ -29,7 +29,7 @@ class DecisionShape:
         """Read "400x4x60" (n_numbers 3) or "400x4" (2). Raises InvalidRequest."""
         parts = text.strip().split("x")
         if len(parts) != n_numbers or not all(_NUMBER.fullmatch(part) for part in parts):
-            form = "STATExQUESTIONSxTOKENS"[: None if n_numbers == 3 else -len("xTOKENS")]
+            form = "x".join(("STATE", "QUESTIONS", "TOKENS")[:n_numbers])
             raise InvalidRequest(f"{shown(text)} is no shape; write {form}, such as 400x4x60", field="shapes")
         found = cls(*map(int, parts))
         if found.n_stream > MOST_ROWS:
@@ -62,10 +62,8 @@ class Trial:
         """Read "400x4x60" (n_numbers 3) or "400x4" (2), "400x4@8" for eight at once. Raises InvalidRequest."""
         shape, at, n = text.strip().partition("@")
         if at and not (_NUMBER.fullmatch(n) and int(n) <= MOST_AT_ONCE):
-            raise InvalidRequest(
-                f"{shown(text)}: a number up to {MOST_AT_ONCE} stands behind @, of those that ask at once",
-                field="shapes",
-            )
+            why = f"a number up to {MOST_AT_ONCE} stands behind @, of those that ask at once"
+            raise InvalidRequest(f"{shown(text)}: {why}", field="shapes")
         return cls(DecisionShape.parse(shape, n_numbers), int(n or 1))
 
     def __str__(self) -> str:

@@ -19,7 +19,7 @@ from ramet.bench.core.samples import Effort, JsonObject, Row
 from ramet.bench.core.shapes import Trial
 from ramet.bench.core.timing import timed
 from ramet.bench.decisions import in_process, over_http
-from ramet.bench.decisions.own import Own
+from ramet.bench.decisions.in_process import Own
 from ramet.bench.decisions.report import DecisionsReport
 from ramet.bench.peers import flide, vllm
 from ramet.bench.peers.peer import PeerEngine

@@ -8,24 +8,29 @@ half the sum of the differences of their probabilities.
 from __future__ import annotations
 
 import gc
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from rich.table import Table
 
 from ramet.bench.core import machine
 from ramet.bench.core.agreement import probabilities
 from ramet.bench.core.bodies import text
 from ramet.bench.core.canvases import CanvasForm, CanvasRead
-from ramet.bench.core.document import Watch
+from ramet.bench.core.document import Document, Watch
 from ramet.bench.core.named_shapes import config_of
 from ramet.bench.core.random_model import RandomModel
+from ramet.bench.core.samples import JsonObject
 from ramet.bench.core.shapes import Prompt
-from ramet.bench.error.report import EXACT, ErrorReport
+from ramet.bench.core.table import table
 from ramet.bench.peers import flide
 from ramet.engine.engine import Engine
 from ramet.engine.settings import EngineSettings
@@ -33,6 +38,59 @@ from ramet.errors import RametError
 from ramet.text.tokenizer import Tokenizer
 from ramet.tree import FloatArray, Tree
 from ramet.weights.checkpoint import open_checkpoint
+
+EXACT = "float32"
+Probabilities = npt.NDArray[np.float64]  # [questions, columns]
+
+
+@dataclass(slots=True)
+class ErrorReport(Document):
+    """probabilities: of every question's labels, by side. `float32` comes last, with which the others are compared."""
+
+    bench: ClassVar[str] = "error"
+    peer: str | None
+    probabilities: dict[str, Probabilities] = field(default_factory=dict)
+
+    def errors(self) -> dict[str, FloatArray]:
+        """The total variation of each question from float32, by side."""
+        exact = self.probabilities.get(EXACT)
+        if exact is None:
+            return {}
+        sides = {name: p for name, p in self.probabilities.items() if name != EXACT}
+        return {name: np.abs(p - exact).sum(1) / 2 for name, p in sides.items()}
+
+    def summaries(self) -> dict[str, dict[str, float]]:
+        """By side: the mean error and its standard error, the 99th percentile, the largest, and how many questions have
+        another likeliest label."""
+        likeliest = {name: p.argmax(1) for name, p in self.probabilities.items()}
+        return {
+            name: {
+                "mean": float(errors.mean()),
+                "standard_error": float(errors.std() / math.sqrt(len(errors))),
+                "p99": float(np.quantile(errors, 0.99)),
+                "largest": float(errors.max()),
+                "flips": float((likeliest[name] != likeliest[EXACT]).sum()),
+            }
+            for name, errors in self.errors().items()
+        }
+
+    def found(self) -> JsonObject:
+        return {
+            "peer": self.peer,
+            "summaries": self.summaries(),
+            "total_variation": {name: errors.tolist() for name, errors in self.errors().items()},
+            "float32": self.probabilities[EXACT].tolist() if EXACT in self.probabilities else None,
+        }
+
+    def about(self) -> dict[str, Any]:
+        return {"peer": self.peer or "none", **Document.about(self)}
+
+    def tables(self) -> Iterator[Table]:
+        """A line a side."""
+        columns = "=name, mean:.5f, standard_error:.5f, p99:.4f, largest:.4f, another likeliest label=flips:.0f"
+        title = f"total variation from float32, {self.settings['questions']} questions"
+        yield table(title, columns, [{"name": name, **summary} for name, summary in self.summaries().items()])
+
 
 N_COLUMNS = 4
 MAX_STATE, MAX_QUESTIONS, MAX_TOKENS = 400, 8, 60  # of a request

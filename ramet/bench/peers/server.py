@@ -84,12 +84,12 @@ class ServerProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for signal_number, wait_s in ((signal.SIGTERM, 20.0), (signal.SIGKILL, 20.0)):
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            session = self._session()
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal_number)
-            deadline = time.perf_counter() + wait_s
-            while time.perf_counter() < deadline and (self._process.poll() is None or self._session()):
-                time.sleep(0.05)
+                os.killpg(self._process.pid, number)
+            psutil.wait_procs(session, timeout=20)
+        self._process.wait()
         self._log.close()
 
     def first_answer(self, body: bytes) -> bytes:
