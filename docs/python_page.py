@@ -27,7 +27,8 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "Answers",
         "All are pydantic models: `model_dump()` gives dicts, `model_dump_json()` the JSON that the server sends.",
         (
-            "Decision", "NoulAnswer", "ChoiceAnswer", "ScoreAnswer", "Scaled", "ReachedThreshold", "Usage", "Timing",
+            "Decision", "NoulAnswer", "ChoiceAnswer", "ScoreAnswer", "Scaled", "ReachedThreshold", "Debiased",
+            "Usage", "Timing",
             "Joint", "JointCanvas",
         ),
     ),

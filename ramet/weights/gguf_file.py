@@ -17,8 +17,9 @@ import torch
 from ramet.errors import CheckpointError
 from ramet.foreign import check_regular
 from ramet.weights.gguf_header import Header
+from ramet.weights.quants import dequantize
 
-_CHUNK_NUMBERS = 1 << 14  # dequantised at a time
+_CHUNK_NUMBERS = 1 << 18  # dequantised at a time
 _STORED = {  # types that hold plain numbers, and the view that numpy has of them
     gguf.GGMLQuantizationType.F32: (np.float32, torch.float32),
     gguf.GGMLQuantizationType.F16: (np.float16, torch.float16),
@@ -44,8 +45,8 @@ class GgufFile:
     def read(self, name: str, out: torch.Tensor, first: int = 0) -> None:
         """Fill `out`, of any dtype and shape, with a tensor's numbers in their order, from row `first` on.
 
-        Dequantises a few rows at a time: it takes longer to map temporaries of whole tensors into memory than to
-        compute their numbers, and torch copies larger pieces on all its threads, which wait on a busy machine.
+        Dequantises rows a few at a time: temporaries of whole tensors take longer to map into memory than their
+        numbers take to compute.
         """
         entry = self._entries[name]
         data = self._bytes[entry.offset : entry.offset + entry.n_bytes]
@@ -57,11 +58,12 @@ class GgufFile:
             return
         per_item = n_rows // len(out)  # rows that make one entry of out's first dimension
         step = max(1, _CHUNK_NUMBERS * len(out) // out.numel())
+        numbers = torch.empty(min(step, len(out)), *out.shape[1:])
         try:
             for at in range(0, len(out), step):
-                with np.errstate(invalid="ignore", over="ignore"):  # a broken scale is named by who reads the tensor
-                    numbers = gguf.quants.dequantize(rows[at * per_item : (at + step) * per_item], entry.kind)
-                out[at : at + step].copy_(torch.from_numpy(numbers).view(-1, *out.shape[1:]))
+                piece = numbers[: len(out) - at]
+                dequantize(rows[at * per_item : (at + step) * per_item], entry.kind, piece)
+                out[at : at + step].copy_(piece)
         except NotImplementedError as error:
             raise CheckpointError(
                 f"{self.path}: {name} is stored as {entry.kind.name}, which the gguf package cannot read; "

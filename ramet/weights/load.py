@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from tqdm import tqdm  # type: ignore[import-untyped]
@@ -15,6 +17,7 @@ from ramet.weights.fingerprint import Fingerprint
 from ramet.weights.finite import check_finite
 
 _LISTED = 8  # names in an error
+_MOST_THREADS = 16
 
 
 def load_onto(
@@ -50,17 +53,35 @@ def load(
     _check_names(checkpoint, plan, unused)
     for weight in plan.values():
         _check_shape(checkpoint, weight)
-    tensors: dict[str, torch.Tensor] = {}
     shown = None if progress is None else not progress  # tqdm's None: only on a terminal
-    for ours, weight in tqdm(plan.items(), desc=f"Loading {checkpoint.name}", unit="tensor", disable=shown):
-        tensors[ours] = torch.empty(weight.shape, dtype=torch.float32 if weight.wide else dtype)
-        row = 0
-        for name in weight.parts:
-            end = row + checkpoint.shape(name)[0]
-            checkpoint.read(name, tensors[ours][row:end])
-            check_finite(tensors[ours][row:end], name, checkpoint.name)
-            row = end
-    return tensors
+    with _single_threads() as pool:
+        read = pool.map(lambda weight: _read(checkpoint, weight, dtype), plan.values())
+        bar = tqdm(read, desc=f"Loading {checkpoint.name}", total=len(plan), unit="tensor", disable=shown)
+        return dict(zip(plan, bar, strict=True))
+
+
+@contextlib.contextmanager
+def _single_threads() -> Iterator[ThreadPoolExecutor]:
+    """As many threads as torch has, in each of which it has one. Operations as short as those that unpack a weight take
+    several times as long on all of its threads at once, which wait for one another, where other programs run too."""
+    n_threads = torch.get_num_threads()
+    pool = ThreadPoolExecutor(min(n_threads, _MOST_THREADS), "ramet-load", torch.set_num_threads, (1,))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(n_threads)  # what threads begin with that come later
+
+
+def _read(checkpoint: Checkpoint, weight: Weight, dtype: torch.dtype) -> torch.Tensor:
+    """One of ours, of all its parts."""
+    made, row = torch.empty(weight.shape, dtype=torch.float32 if weight.wide else dtype), 0
+    for name in weight.parts:
+        end = row + checkpoint.shape(name)[0]
+        checkpoint.read(name, made[row:end])
+        check_finite(made[row:end], name, checkpoint.name)
+        row = end
+    return made
 
 
 def _check_names(checkpoint: Checkpoint, plan: Mapping[str, Weight], unused: tuple[str, ...]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +296,30 @@ def test_strict_both_ways() -> None:
         load(checkpoint, {n: p for n, p in plan.items() if n != "qkv"}, dtype=torch.float32)
     with pytest.raises(CheckpointError, match=r"nothing uses .* and 12 more"):
         load(checkpoint, {}, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_threads_are_as_many_as_before(missing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are read in threads of one each; also where one cannot be."""
+    checkpoint = open_checkpoint(tiny.llama())
+    plan = {name: Weight((name,), checkpoint.shape(name)) for name in checkpoint.names}
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    used: set[int] = set()
+
+    def read(name: str, out: torch.Tensor) -> None:
+        used.add(torch.get_num_threads())
+        out.fill_(torch.nan if missing else 1.0)
+
+    monkeypatch.setattr(checkpoint, "read", read)
+    try:
+        with pytest.raises(CheckpointError, match="not finite") if missing else contextlib.nullcontext():
+            load(checkpoint, plan, dtype=torch.float32)
+        assert (used, torch.get_num_threads()) == ({1}, 3)
+        with ThreadPoolExecutor(1) as later:
+            assert later.submit(torch.get_num_threads).result() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_shapes() -> None:

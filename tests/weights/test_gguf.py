@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM
 from ramet.config import rope_frequencies
 from ramet.errors import CheckpointError
 from ramet.families.weight import Weight
+from ramet.weights import gguf_file
 from ramet.weights.checkpoint import open_checkpoint
 from ramet.weights.gguf import GgufCheckpoint
 from ramet.weights.gguf_file import GgufFile
@@ -103,8 +104,9 @@ def read(file: GgufFile, name: str, dtype: torch.dtype | None = None) -> torch.T
 
 
 @pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
-def test_quantised_types(kind: Kind, tmp_path: Path) -> None:
+def test_quantised_types(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random blocks: 37 rows, so that the last chunk is a short one, of 2048 numbers."""
+    monkeypatch.setattr(gguf_file, "_CHUNK_NUMBERS", 1 << 14)
     size, n_bytes = gguf.GGML_QUANT_SIZES[kind]
     blocks = np.random.default_rng(0).integers(0, 256, (37 * 2048 // size, n_bytes), np.uint8)
     reference, halves = QUANTISED[kind]
