@@ -19,6 +19,7 @@ from ramet.version import __version__
 if TYPE_CHECKING:
     from ramet.decision import (
         ChoiceAnswer,
+        Debiased,
         Decision,
         Joint,
         JointCanvas,
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "ramet.decision": (
-        "ChoiceAnswer", "Decision", "Joint", "JointCanvas", "NoulAnswer", "ReachedThreshold", "Scaled", "ScoreAnswer",
-        "Timing", "Usage",
+        "ChoiceAnswer", "Debiased", "Decision", "Joint", "JointCanvas", "NoulAnswer", "ReachedThreshold", "Scaled",
+        "ScoreAnswer", "Timing", "Usage",
     ),
     "ramet.engine.multi_step_read": ("MultiStepRead",),
     "ramet.engine.engine": ("Engine",),
@@ -80,6 +81,7 @@ __all__ = [
     "Choice",
     "ChoiceAnswer",
     "Conversation",
+    "Debiased",
     "Decision",
     "DecisionRequest",
     "Engine",
