@@ -23,7 +23,7 @@ from ramet.bench.core.random_weights import RandomWeights
 from ramet.families import FAMILIES
 from ramet.text.tokenizer_spm import spm_tokenizer
 from ramet.weights.gguf_file import GgufFile
-from ramet.weights.packaged import packaged
+from ramet.weights.named import named_file
 
 TOKENIZER, SUITE = "gemma3-270m", "jevbench-240"
 TEMPLATE = (
@@ -52,7 +52,7 @@ def main() -> None:
 
 def write_tokenizer(directory: Path) -> int:
     """Returns the size of its vocabulary."""
-    full, tokens = spm_tokenizer(GgufFile(packaged(TOKENIZER)).metadata, TOKENIZER)
+    full, tokens = spm_tokenizer(GgufFile(named_file(TOKENIZER)).metadata, TOKENIZER)
     bos = tokens[BOS]
     full.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, BOS)])
     full.save(str(directory / "tokenizer.json"))

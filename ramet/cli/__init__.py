@@ -32,6 +32,7 @@ COMMANDS = {
     "warmup": "Compile a model's kernels ahead, or take them from a file.",
     "agree": "Compare two runs of the same rows.",
     "calibrate": "Fit temperatures and thresholds to labelled rows.",
+    "models": "List the models that are known by name, and which are here.",
     "doctor": "Say what this machine has and what Ramet makes of it.",
     "bench": "Measure: beside other engines, reads, states that grow, the same bits.",
 }

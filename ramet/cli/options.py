@@ -74,7 +74,7 @@ def model_option(command: F) -> F:
         "-m",
         default=DEFAULT_MODEL,
         show_default=True,
-        help="smollm2, gemma3-270m (each of an installed package), a directory, a .gguf file or a hub id.",
+        help="A name that `ramet models` lists, a directory, a .gguf file or a hub id.",
     )(command)
 
 

@@ -8,6 +8,7 @@ from ramet.config_schema import COUNTING
 from ramet.families import FAMILIES
 from ramet.families.family import THOUGHTLESS
 from ramet.weights.beside import PARTS
+from ramet.weights.known import KNOWN
 
 PAGE = "docs/checkpoints.md"
 TYPES = {  # what the page calls them
@@ -35,3 +36,11 @@ def test_variables_of_templates() -> None:
     for name, value in told.items():
         asked = THOUGHTLESS if value.startswith("enable_thinking false") else {}
         assert [FAMILIES[kind].template_variables for kind in TYPES[name]] == [asked] * len(TYPES[name])
+
+
+def test_models_by_name() -> None:
+    told = {row[0]: tuple(row[1:]) for row in section(PAGE, "Models by name").rows}
+    assert told == {
+        name: (m.what, m.licence, f"{m.n_bytes / 1e6:.0f} MB", f"{m.loaded_bytes() / 1e9:.1f} GB")
+        for name, m in KNOWN.items()
+    }
