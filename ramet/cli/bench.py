@@ -10,6 +10,7 @@ from ramet.cli import options
 from ramet.cli.bench_elastic import elastic
 from ramet.cli.bench_error import error
 from ramet.cli.bench_invariance import invariance
+from ramet.cli.bench_quality import quality
 from ramet.cli.bench_reads import reads
 from ramet.cli.bench_states import states
 from ramet.cli.bench_watch import budget_option, json_option, printed, repeats_option, watched
@@ -31,6 +32,7 @@ command.add_command(states)
 command.add_command(elastic)
 command.add_command(invariance)
 command.add_command(error)
+command.add_command(quality)
 
 
 @command.command("decisions")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ramet.bench.core.samples import JsonObject
 
@@ -25,12 +25,7 @@ class ItemSet:
     licence: str
     items: Sequence[Item]
 
-    @property
-    def to_choose(self) -> Sequence[Item]:
-        """The half by which settings are chosen."""
-        return self.items[::2]
-
-    @property
-    def to_report(self) -> Sequence[Item]:
-        """The half that is reported."""
-        return self.items[1::2]
+    def half(self, which: str) -> ItemSet:
+        """The half by which settings are chosen, "choose", or that which is reported, "report"; or "all"."""
+        first, step = {"all": (0, 1), "choose": (0, 2), "report": (1, 2)}[which]
+        return replace(self, items=self.items[first::step])
