@@ -23,27 +23,28 @@ class Difference:
 
 
 def differences(a: Sequence[Head], b: Sequence[Head]) -> list[Difference] | None:
-    """In the order of the heads. None where a run has none."""
-    if not (a and b):
-        return None
-    ours, theirs = ([dict(_entries(head)) for head in heads] for heads in (a, b))
-    names = dict.fromkeys(name for entries in (*ours, *theirs) for name in entries)
-    found = (Difference(name, _values(ours, name), _values(theirs, name)) for name in names)
-    return [each for each in found if each.a != each.b]
+    """In the order of the heads; None where a run has none. Of what one run alone speaks there is one difference."""
+    return list(_differences("", a, b)) if a and b else None
 
 
-def _values(heads: Sequence[Mapping[str, Any]], name: str) -> tuple[Any, ...]:
-    """What the heads say, each once."""
+def _differences(name: str, a: Sequence[Any], b: Sequence[Any]) -> Iterator[Difference]:
+    """Of what the heads of each run say under a name."""
+    if _are_said(a) and _are_said(b):
+        for step in dict.fromkeys(step for said in (*a, *b) for step in said or ()):
+            inner = ([None if said is None else said.get(step) for said in side] for side in (a, b))
+            yield from _differences(f"{name}.{step}" if name else step, *inner)
+    elif (ours := _once(a)) != (theirs := _once(b)):
+        yield Difference(name, ours, theirs)
+
+
+def _are_said(values: Sequence[Any]) -> bool:
+    """Whether what a run says has names of its own."""
+    return any(values) and all(value is None or isinstance(value, Mapping) for value in values)
+
+
+def _once(values: Sequence[Any]) -> tuple[Any, ...]:
     found: list[Any] = []
-    for head in heads:
-        if head.get(name) not in found:
-            found.append(head.get(name))
+    for value in values:
+        if value not in found:
+            found.append(value)
     return tuple(found)
-
-
-def _entries(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping) and value:
-        for step, inner in value.items():
-            yield from _entries(inner, f"{name}.{step}" if name else str(step))
-    else:
-        yield name, value

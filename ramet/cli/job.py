@@ -119,9 +119,9 @@ class RunJob:
         if "id" in data:
             row["id"] = _held("id", data.pop("id"))
         request, kept = parted(data, self.source.keep) if given.kept is None else (data, given.kept)
-        if not self.joins:
-            for name, value in kept.items():
-                self.tally.note("kept", name)
+        for name, value in kept.items():
+            self.tally.note("kept", name)
+            if not self.joins:
                 row[name] = _held(name, value)
         return await self.asker.ask(self._asked(request))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from ramet.quoting import shown
@@ -29,6 +30,7 @@ def value_of(column: str, cell: str) -> Any:
     return _reader(column)(cell)
 
 
+@lru_cache(1 << 14)
 def _reader(column: str) -> Callable[[str], Any]:
     first, *inner = steps_of(column)
     if inner:

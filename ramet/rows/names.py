@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 NESTED = ("answers", "usage", "error", "gold")  # fields whose entries have columns of their own
+_REMEMBERED = 1 << 14  # names, which are the same few in every row
 _STEP = re.compile(r'"(?:[^"\\]|\\.)*"|[^."]+')
 _DEPTHS = {"answers": 3, "usage": 2, "error": 2, "gold": 2}
 _BY_NAME = ("probabilities", "x_standard_error")  # statistics that have a number an option
 
 
-def column_of(steps: Sequence[str]) -> str:
+@lru_cache(_REMEMBERED)
+def column_of(steps: tuple[str, ...]) -> str:
     """The name of the column at a path."""
     return ".".join(json.dumps(s, ensure_ascii=False) if not s or set(s) & set('."') else s for s in steps)
 
 
+@lru_cache(_REMEMBERED)
 def steps_of(column: str) -> tuple[str, ...]:
     """The path of a column. A name that is no path, or leads into no nested field, is one step."""
     if column.partition(".")[0] not in NESTED:

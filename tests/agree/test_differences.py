@@ -24,9 +24,18 @@ def test_by_hand() -> None:
     assert [(each.name, each.a, each.b) for each in found] == [
         ("commit", ("abc",), ("def",)),
         ("machine.cpu", ("x",), ("y",)),
-        ("settings.ops", ({},), (None,)),
+        ("settings.ops", ({},), ({"a": "b"},)),
         ("settings.threads", (2,), (None,)),
-        ("settings.ops.a", (None,), ("b",)),
+    ]
+
+
+def test_what_one_run_alone_says_is_one_difference() -> None:
+    found = differences([HEAD, HEAD], [{"ramet": "1", "commit": "abc", "server": "x"}])
+    assert found is not None
+    assert [(each.name, each.a, each.b) for each in found] == [
+        ("machine", (HEAD["machine"],), (None,)),
+        ("settings", (HEAD["settings"],), (None,)),
+        ("server", (None,), ("x",)),
     ]
 
 
