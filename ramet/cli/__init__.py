@@ -28,7 +28,7 @@ COMMANDS = {
     "decide": "Answer the questions of one request.",
     "generate": "Write the reply to a prompt.",
     "serve": "Serve a model over HTTP.",
-    "run": "Answer a file of requests, one a line.",
+    "run": "Answer a file of requests, one a row.",
     "warmup": "Compile a model's kernels ahead, or take them from a file.",
     "agree": "Compare two runs of the same rows.",
     "calibrate": "Fit temperatures and thresholds to labelled rows.",
