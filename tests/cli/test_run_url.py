@@ -72,20 +72,6 @@ def test_our_server_answers_what_an_engine_would(
     assert "with other options" in told(run(rows, out, server.url, "--debias", "2"))
 
 
-def test_connections_stay_open(serve: Serve, rows: Path, out: Path) -> None:
-    server = serve(StubEngine())
-    seen: list[Any] = []
-    begun = server.server.config.loaded_app
-
-    async def counting(scope: Any, receive: Any, send: Any) -> None:
-        seen.append(scope.get("client"))
-        await begun(scope, receive, send)
-
-    server.server.config.loaded_app = counting
-    assert run(rows, out, server.url, "--parallel", "1").exit_code == 0
-    assert len(set(seen)) <= 2  # one for the models, one for all rows
-
-
 def test_rows_that_a_server_refuses(serve: Serve, tmp_path: Path, out: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join([request(0), request(1, x_debias=0), request(2, state="x" * 2_000_000), "{"]))
@@ -154,6 +140,7 @@ class Scripted(ThreadingHTTPServer):
     def __init__(self, answer: Callable[[int, dict[str, Any]], Answer]) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answer, self.asked = answer, list[dict[str, Any]]()
+        self.clients = set[Any]()  # their ports, one a connection
         self.lock = threading.Lock()
 
     @property
@@ -176,6 +163,7 @@ class Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             n = len(self.server.asked)
             self.server.asked.append(body)
+            self.server.clients.add(self.client_address)
         self.respond(*self.server.answer(n, body))
 
     def respond(self, status: int, headers: dict[str, str], content: Any) -> None:
@@ -203,6 +191,14 @@ def scripted() -> Iterator[Callable[[Callable[[int, dict[str, Any]], Answer]], S
     for server in servers:
         server.shutdown()
         server.server_close()
+
+
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_connections_stay_open(scripted: Any, rows: Path, out: Path, parallel: int) -> None:
+    server = scripted(lambda n, body: (200, {}, DECISION))
+    assert run(rows, out, server.url, "--parallel", str(parallel)).exit_code == 0
+    assert len(server.asked) == 20
+    assert len(server.clients) <= parallel
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
