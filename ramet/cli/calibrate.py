@@ -12,7 +12,7 @@ import click
 from ramet import cli
 from ramet.cli import options
 from ramet.cli.agree import PICTURES
-from ramet.cli.files import NewFile, OldFile
+from ramet.cli.files import NewFile, OldRows
 from ramet.cli.ranges import Count, Finite
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ LIBRARIES = {"sklearn": "scikit-learn", "scipy": "scipy"}
 
 
 @click.command("calibrate")
-@click.argument("rows_file", metavar="ROWS.jsonl", type=OldFile())
+@click.argument("rows_file", metavar="ROWS", type=OldRows())
 @click.option("--output", "-o", required=True, type=NewFile(".json"), help="Where the calibration goes.")
 @click.option("--plot", "plot_path", type=NewFile(*PICTURES), help="Draw its reliability: .png, .svg or .pdf.")
 @click.option(

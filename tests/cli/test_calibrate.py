@@ -154,7 +154,7 @@ def test_rows_that_have_no_answer(tmp_path: Path) -> None:
 
 
 def test_bad_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = write(tmp_path / "rows.json", row(0))
+    source = write(tmp_path / "rows.jsonl", row(0))
     output = tmp_path / "c.json"
     for arguments, words in [
         (("--precision", "0.9", "--recall", "0.9"), "for --precision or for --recall, not for both"),
@@ -164,7 +164,8 @@ def test_bad_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]:
         result = calibrate(source, output, *arguments)
         assert (result.exit_code, words in told(result)) == (2, True), result.stderr
-    assert "--output would overwrite the input" in told(calibrate(source, source))
+    (tmp_path / "link.json").symlink_to(source)
+    assert "--output would overwrite the input" in told(calibrate(source, tmp_path / "link.json"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert "this needs scikit-learn and scipy: pip install 'ramet[calibrate]'" in told(calibrate(source, output))
 

@@ -13,6 +13,7 @@ from fixtures.calibrations import of_engine, written
 from fixtures.tiny_engine import checkpoint, tiny_engine
 
 from ramet import cli
+from ramet.rows import read_rows
 
 SMALL = ["--device", "cpu", "--dtype", "float32", "--cache-bytes", str(1 << 24)]
 
@@ -34,7 +35,7 @@ def test_a_run_says_and_is_marked_with_it(data: dict[str, Any], tmp_path: Path) 
     given = ("run", rows, "-o", out, "-m", checkpoint("qwen3"), *SMALL)
     done = ramet(*given, "--calibration", path)
     assert done.exit_code == 0, done.stderr
-    found = [json.loads(line) for line in out.read_text().splitlines()]
+    found = list(read_rows(out))
     assert f"calibration: {path}, {found[0]['x_calibration']}, fitted on 100 rows" in done.stderr
     assert [row["answers"]["q"]["x_scaled"]["by"] for row in found] == ["type"] * 2
     refused = ramet(*given)
