@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ramet.rows.cells import value_of
+from ramet.rows.cells import is_field, value_of
 from ramet.rows.csv_rows import csv_rows
 from ramet.rows.form import form_of
 from ramet.rows.json_rows import json_rows
@@ -22,7 +22,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     A line of JSON Lines is what it says. Of a table each column is a field: `answers`, `usage`, `error` and `gold` are
     put together from columns such as `gold.topic`, and text is read as JSON in the columns of fields that are no text,
     such as `questions`. A `state` or a `prompt` that is an object or an array in JSON is one; all other columns of CSV
-    are text. Lines that say how a run was made are passed over.
+    are text. Nothing in the cell of such a field is no field. Lines that say how a run was made are passed over.
 
     Raises InvalidRequest that names the file, the line (the row of Parquet) and what is wrong with it; OSError.
     """
@@ -44,7 +44,10 @@ def numbered_rows(
     what = "line" if form.kind == "csv" else "row"
     for number, cells in table_rows(path, advance):
         try:
-            row = nested({column: _value(column, cell) for column, cell in cells.items()})
+            values = {column: _value(column, cell) for column, cell in cells.items()}
+            row = nested(
+                {column: value for column, value in values.items() if value is not None or not is_field(column)}
+            )
         except ValueError as error:
             raise fault(path, number, str(error), what=what) from error
         yield number, row

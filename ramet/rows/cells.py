@@ -11,7 +11,7 @@ from ramet.rows.json_rows import DECODER
 from ramet.rows.names import steps_of
 
 # Fields of requests and of answers, by how their text is read; columns of all other names stay the text that they are.
-TEXTS = frozenset(("id", "request", "model", "cache_salt", "text", "finish_reason", "stop_reason"))
+TEXTS = frozenset(("id", "request", "model", "cache_salt", "text", "finish_reason", "stop_reason", "x_calibration"))
 JSON = frozenset(("index", "questions", "messages", "gold", "answers", "usage", "error", "logprobs"))
 # Those that are text unless they are JSON: an object or an array where text is allowed, numbers, true and false.
 EITHER = frozenset((
@@ -22,6 +22,12 @@ EITHER = frozenset((
 ))  # fmt: skip
 STATE = frozenset(("state", "prompt"))  # where only what a bracket begins is JSON: 17 is a text too
 _TEXT_STATISTICS = frozenset(("type", "choice"))
+
+
+def is_field(column: str) -> bool:
+    """Whether a column is that of a request's or an answer's field: a cell in which there is nothing is none."""
+    first = steps_of(column)[0]
+    return first in TEXTS | JSON | EITHER | STATE or first.startswith("x_")
 
 
 def value_of(column: str, cell: str) -> Any:
@@ -38,9 +44,11 @@ def _reader(column: str) -> Callable[[str], Any]:
         return _text if is_text else _json
     if first in STATE:
         return _bracketed
+    if first in TEXTS:
+        return _text
     if first in EITHER or first.startswith("x_"):
         return _either
-    return _json if first in JSON else _text if first in TEXTS else str
+    return _json if first in JSON else str
 
 
 def _text(cell: str) -> str | None:

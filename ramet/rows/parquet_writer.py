@@ -17,7 +17,7 @@ from ramet.rows.names import flat
 from ramet.rows.parquet_rows import BATCH, HEADS, open_parquet
 from ramet.rows.write import KeptColumns, in_order
 
-_TYPES = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "text": pa.string()}
+_TYPES = {"bool": pa.bool_(), "int": pa.int64(), "long": pa.int64(), "float": pa.float64(), "text": pa.string()}
 _GROUP = 64 * BATCH  # rows of a group, which are in memory together
 
 

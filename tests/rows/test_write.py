@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ramet.decision import Decision
 from ramet.errors import InvalidRequest
 from ramet.rows import numbered_rows, read_rows
-from ramet.rows.columns import columns_of
+from ramet.rows.columns import LAST, columns_of
 from ramet.rows.form import FORMS
 from ramet.rows.names import column_of, flat, nested, steps_of
 from ramet.rows.write import KeptColumns, write_rows
@@ -25,13 +26,14 @@ from ramet.rows.write import KeptColumns, write_rows
 ANSWERS = {
     "topic": {"type": "choice", "choice": "a.b", "confidence": 0.1 + 0.2, "probabilities": {"a.b": 1 / 3, '"': 2 / 3},
               "x_label_mass": 5e-324, "x_standard_error": {"a.b": 0.1, '"': 0.1}},
-    "is.late": {"type": "noul", "noul": 1e-17, "x_label_mass": 1.0, "x_standard_error": 0.25},
+    "is.late": {"type": "noul", "noul": 1e-17, "x_label_mass": 1.0, "x_standard_error": 0.25,
+                "x_scaled": {"by": "type", "temperature": 1.25}},
     "": {"type": "score", "score": 0.5, "confidence": 0.0, "legend": {"0": "low", "1": {"x": 1}},
          "probabilities": {"0": 0.5, "1": 0.5}, "x_label_mass": 0.5},
 }  # fmt: skip
 RUN: list[dict[str, Any]] = [
     {"index": 0, "request": "a-b-c", "id": "x", "model": "m", "answers": ANSWERS,
-     "usage": {"input_tokens": 2**53 + 1, "output_tokens": 3, "x_fell_back": False}},
+     "usage": {"input_tokens": 2**53 + 1, "output_tokens": 3, "x_fell_back": False}, "x_calibration": "12e5"},
     {"index": 1, "request": "a-b-d", "id": "y", "error": {"field": None, "message": 'no "é"\n,', "type": "t"}},
     {"index": 2, "request": "a-b-e", "model": "m", "text": "a\r\nb", "finish_reason": "stop",
      "logprobs": {"tokens": ["a"], "token_logprobs": [-0.5]}, "usage": {"prompt_tokens": 1}},
@@ -78,11 +80,16 @@ def test_columns_of_answers(tmp_path: Path) -> None:
     assert header[-3:] == ["error.field", "error.message", "error.type"]
 
 
+def test_every_field_of_an_answer_has_its_place() -> None:
+    """And is no name for what is kept; the time that an answer took is not written."""
+    assert {*Decision.model_fields} - {"x_timing"} <= {*LAST}
+
+
 def test_types_of_columns() -> None:
-    rows = [{"a": 1, "b": True, "c": 1, "d": "x", "e": None, "f": [1], "g": 1, "h": 2**63},
-            {"a": 2, "b": None, "c": 0.5, "d": 2, "e": None, "f": None, "g": True, "h": 1}]  # fmt: skip
-    kinds = ["int", "bool", "float", "text", "text", "text", "text", "text"]
-    assert columns_of(rows) == dict(zip("abcdefgh", kinds, strict=True))
+    rows = [{"a": 1, "b": True, "c": 1, "d": "x", "e": None, "f": [1], "g": 1, "h": 2**63, "i": 2**53 + 1, "j": 2**53 + 1},
+            {"a": 2, "b": None, "c": 0.5, "d": 2, "e": None, "f": None, "g": True, "h": 1, "i": 3, "j": 0.5}]  # fmt: skip
+    kinds = ["int", "bool", "float", "text", "text", "text", "text", "text", "long", "text"]
+    assert columns_of(rows) == dict(zip("abcdefghij", kinds, strict=True))
 
 
 def test_types_in_parquet(tmp_path: Path) -> None:
@@ -94,7 +101,7 @@ def test_types_in_parquet(tmp_path: Path) -> None:
     ]  # fmt: skip
     write_rows(path, [{"id": 2**53 + 1}, {"id": None}])
     assert pq.read_table(path).schema.field("id").type == pa.int64()
-    assert list(read_rows(path)) == [{"id": 2**53 + 1}, {"id": None}]
+    assert list(read_rows(path)) == [{"id": 2**53 + 1}, {}]
 
 
 @pytest.mark.parametrize("ending", FORMS)
