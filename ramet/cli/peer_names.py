@@ -42,14 +42,15 @@ class PeerCommand(click.Command):
 
 
 def peer_options(command: F) -> F:
-    """The options, each of which `ours` takes away again."""
+    """Decorator: the options, which `ours` turns into ours."""
     for option in reversed([*_OPTIONS, *(peer.option() for peer in PEERS)]):
         command = option(command)
     return command
 
 
 def ours(given: Mapping[str, Any], model: str | None) -> dict[str, Any]:
-    """What was given, under our names alone; `model` is the one that was named, if any. Tells what else does here.
+    """What was given, under our names alone; `model` is the one that was named, if any. Prints what those options do
+    here that set nothing.
 
     Raises click.UsageError where two options contradict each other, and for what cannot be had here.
     """
