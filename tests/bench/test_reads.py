@@ -139,7 +139,7 @@ def test_clients_ask_again_once_they_are_answered() -> None:
 
     def send(number: int) -> int:
         most.append(together.n_waiting + 1)
-        together.wait(10)
+        together.wait()
         return -number
 
     rate, ms, answers = closed_loop(send, range(9), 3)

@@ -31,13 +31,16 @@ class Own:
     def __init__(self, engine: Engine, rates: DeviceRates | None = None) -> None:
         self.engine, self.rates = engine, rates
         self._found: list[Product] = []
-        self._n_rounds, self._n_rows, self._n_columns = 0.0, 0, 1
+        self._n_columns = 1
+        self._n_rounds = 0.0  # of all requests of a run, at most
+        self._n_rows = 0  # of the last pass
 
     def contestants(self, prompts: Prompts, columns: Sequence[int]) -> dict[str, Contestant]:
         """ours: from ids to logits through the engine. round: the same in this thread, without its queue. pass: the
         model's pass alone. floor: its products with weights alone."""
         self._found = products(self.engine.model, *_trees(prompts, columns))
-        self._n_rounds, self._n_columns = 0.0, len(columns)
+        self._n_columns = len(columns)
+        self._n_rounds = 0.0
         device = self.engine.model.device
         floor = on_device(Floor(self._found, device), device)
         return {

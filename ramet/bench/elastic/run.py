@@ -48,7 +48,8 @@ _TYPICAL = DATASETS[3]  # by which rows become known while steps are measured
 _GRID_STEPS, _WARM = 24, 3
 _LOAD_STEPS, _LOAD_WARM = 80, 12
 _LOADS = 0.6  # of the budget, where there are loads
-_MORE, _LESS = 2.0, 0.93  # requests a second of a trace, of those that are expected to be served, and that then were
+_MORE = 2.0  # requests a second of the first trace, over those that are expected to be served
+_LESS = 0.93  # of the second, over those that were
 _PEERS_MASK = 151669  # the id of the mask, which LMDeploy takes for granted
 _MEASURED = {"commits": "simulated", "steps": "measured"}
 
