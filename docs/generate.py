@@ -24,6 +24,7 @@ REQUEST_OPTIONS = {
     "joint": "--joint",
     "x_method": "--method",
     "x_debias": "--debias",
+    "x_prior": "--prior",
     "x_samples": "--samples",
     "x_steps": "--steps",
     "x_seed": "--seed",

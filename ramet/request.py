@@ -51,9 +51,10 @@ class DecisionRequest(FewFields):
         description="How options are read: `letters` by labels listed in the prompt, `options` by the log-probability "
         "of each option's own text. The model's own method when absent.",
     )
-    x_debias: Annotated[int, Field(ge=1, le=16, strict=True), WHOLE_NUMBER] = Field(
-        default=1,
-        description="Average over so many cyclic orders of the options, in the same pass.",
+    x_debias: Annotated[int, Field(ge=1, le=16, strict=True), WHOLE_NUMBER] | None = Field(
+        default=None,
+        description="Average over so many cyclic orders of the options, in the same pass. The model's own number, for "
+        "choices alone, when absent.",
     )
     x_prior: Annotated[float, Field(ge=0, le=1, strict=True)] | None = Field(
         default=None,

@@ -202,7 +202,7 @@ def test_temperature_as_a_number_and_by_type() -> None:
 
 def test_unknown_fields_are_ignored_and_can_be_named() -> None:
     data = body(user="u", x_trace_id="t", assets=None)
-    assert DecisionRequest.parse(data).x_debias == 1
+    assert DecisionRequest.parse(data).x_samples == 1
     assert DecisionRequest.ignored(data) == ["user", "x_trace_id", "assets"]
 
 

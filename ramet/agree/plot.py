@@ -17,8 +17,8 @@ from ramet.agree.intervals import LEVEL, FloatArray, Interval
 from ramet.agree.measures import QUANTILE, Accuracy, Measures
 from ramet.agree.pairs import DecisionPair
 from ramet.agree.report import Report
-from ramet.bench.core.plot import FAINT, INK, MAX_VECTORS, STYLE
 from ramet.files import replacing
+from ramet.plot import FAINT, INK, MAX_VECTORS, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

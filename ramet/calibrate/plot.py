@@ -10,11 +10,11 @@ from matplotlib.figure import Figure as Picture
 from sklearn.calibration import calibration_curve
 
 from ramet.agree.answer import KINDS
-from ramet.bench.core.plot import BLUE, FAINT, RED, write
 from ramet.calibrate.decisions import FloatArray, IntColumn
 from ramet.calibrate.figures import N_BINS
 from ramet.calibrate.fit import Fit, Mask
 from ramet.decide.calibration import BeforeAfter
+from ramet.plot import BLUE, FAINT, RED, write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

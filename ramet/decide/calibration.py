@@ -54,7 +54,7 @@ class CalibratedModel(Written):
 class ReadAs(Written):
     """How the questions were read, as far as that changes probabilities: fields of the request."""
 
-    x_debias: Annotated[int, Field(ge=1, le=16)] = 1
+    x_debias: Annotated[int, Field(ge=1, le=16)] | None = None
     x_prior: Share | None = None
     x_samples: Annotated[int, Field(ge=1, le=32)] = 1
     x_steps: Annotated[int, Field(ge=1, le=8)] = 1
@@ -67,7 +67,7 @@ class ReadAs(Written):
     @property
     def averages(self) -> bool:
         """Whether probabilities are means over several orders or draws."""
-        return self.x_debias > 1 or self.x_samples > 1
+        return (self.x_debias or 1) > 1 or self.x_samples > 1
 
 
 class TypeTemperature(Written):

@@ -86,7 +86,7 @@ class Decider:
         method = self.settings.method
         forms = [self._form(question, method, PROBE, None, name) for name, question in PROBE.questions.items()]
         weights = [self._prior_weight(question, method, PROBE) for question in PROBE.questions.values()]
-        said = (method, forms, weights, self._cue, self.settings.lead)
+        said = (method, forms, weights, self._cue, self.settings.lead, self.settings.n_orders)
         return blake2b(repr(said).encode(), digest_size=16).hexdigest()
 
     def calibrate(self, calibration: Calibration) -> None:
@@ -145,7 +145,7 @@ class Decider:
         fit."""
         n_questions = len(request.questions)
         budget.need(n_questions * (1 + len(self._frame.tail)), f"{n_questions} questions have ")
-        n_letters = len(state) + request.x_debias * sum(map(_n_letters, request.questions.values()))
+        n_letters = len(state) + (request.x_debias or 1) * sum(map(_n_letters, request.questions.values()))
         budget.need(n_letters // self._tokenizer.longest, f"{n_letters} characters have ")
 
     def _check_canvases(self, forms: Sequence[QuestionText], budget: Budget) -> None:
@@ -166,7 +166,8 @@ class Decider:
         self, question: Question, method: Method, request: DecisionRequest, lines: Lines | None, field: str
     ) -> QuestionText:
         if method == "letters":
-            form = letters.form(question, self._labels, request.x_debias, field, alone=lines is None)
+            n_orders = self.settings.orders_of(method, question, request.x_debias)
+            form = letters.form(question, self._labels, n_orders, field, alone=lines is None)
             if lines is not None:
                 lines.check(form, field)
             return replace(form, n_samples=request.x_samples)
@@ -175,7 +176,7 @@ class Decider:
             raise InvalidRequest(
                 f'a diffusion model is read {slot} for one label: leave it at "letters"', field="x_method"
             )
-        if request.x_debias > 1:
+        if (request.x_debias or 1) > 1:
             raise InvalidRequest(
                 'has no effect with the method "options", whose prompts list no options in an order: leave it at 1, or '
                 'set x_method to "letters"',

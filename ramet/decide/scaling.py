@@ -68,17 +68,18 @@ def scalings(request: DecisionRequest, settings: DecideSettings, method: Method)
         elif asked is not None and (not isinstance(asked, dict) or question.type in asked):
             yield Scaling(temperature, by="request")
         else:
-            found = None if why else _calibrated(calibration, question)
+            averages = calibration.reading.averages or settings.orders_of(method, question, request.x_debias) > 1
+            found = None if why else _calibrated(calibration, question, averages=averages)
             yield found or Scaling(temperature, by="model", why=why or f"it has none for a {question.type}")
 
 
-def _calibrated(calibration: Calibration, question: Question) -> Scaling | None:
+def _calibrated(calibration: Calibration, question: Question, *, averages: bool) -> Scaling | None:
     own = calibration.questions.get(content_digest(question)) if calibration.questions else None
     temperature, by = calibration.temperature(question, own)
     if temperature is None:
         return None
     threshold = own.threshold if own is not None else None
-    if calibration.reading.averages:
+    if averages:
         return Scaling(mean=temperature, by=by, threshold=threshold)
     return Scaling(each=temperature, by=by, threshold=threshold)
 
@@ -90,5 +91,9 @@ def _why_not(calibration: Calibration | None, request: DecisionRequest, method: 
     if method != calibration.model.method:
         return f'it was fitted with x_method "{calibration.model.method}"'
     fitted, read = calibration.reading.model_dump(), ReadAs.of(request).model_dump()
-    odd = [f"{name} {str(value).lower()}" for name, value in fitted.items() if value != read[name]]
+    odd = [
+        f"the model's own {name}" if value is None else f"{name} {str(value).lower()}"
+        for name, value in fitted.items()
+        if value != read[name]
+    ]
     return f"it was fitted with {', '.join(odd)}" if odd else None

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from ramet.decide.calibration import Calibration
 from ramet.errors import InvalidRequest
+from ramet.question import Choice, Question
 from ramet.request import Method
 from ramet.values import Temperature
 
@@ -68,8 +69,9 @@ PRIORS: dict[Method, PriorWeights] = {
 class DecideSettings:
     """`method`: "letters" lists the options under labels and reads the label; "options" scores each option's own text.
     `temperature` and `prior` (None: the method's usual weights) belong to the method: where a request names another
-    method, that runs at 1 and with its usual weights, unless the request says otherwise. `calibration`, of this model
-    and method, comes before the temperature. `lead` stands before a state that is not empty.
+    method, that runs at 1 and with its usual weights, unless the request says otherwise. So does `n_orders`, over which
+    the answers to choices are averaged. `calibration`, of this model and method, comes before the temperature. `lead`
+    stands before a state that is not empty.
 
     For "options" alone: `scored`, which text of a choice's option is scored where it has a description; and a noul
     whose outcomes are both described takes a choice's prior. `cached_entries`
@@ -80,6 +82,7 @@ class DecideSettings:
     method: Method = "letters"
     temperature: Temperatures = field(default_factory=Temperatures)
     prior: PriorWeights | None = None
+    n_orders: int = 1
     lead: str = ""
     scored: Scored = "description"
     cached_entries: int = 1 << 22
@@ -89,6 +92,12 @@ class DecideSettings:
     def temperature_of(self, method: Method) -> Temperatures:
         """The temperatures of a method, which may be another than the model's own."""
         return self.temperature if method == self.method else Temperatures()
+
+    def orders_of(self, method: Method, question: Question, requested: int | None) -> int:
+        """Over how many orders of its options a question is averaged, at most."""
+        if requested is not None:
+            return requested
+        return self.n_orders if method == self.method and isinstance(question, Choice) else 1
 
     def prior_of(self, method: Method) -> PriorWeights:
         """The weights of priors of a method, which may be another than the model's own."""
@@ -113,7 +122,7 @@ def settings_for(
         settings = next(found, settings)
     if method is None or method == settings.method:
         return settings
-    return replace(settings, method=method, temperature=Temperatures(), prior=None)
+    return replace(settings, method=method, temperature=Temperatures(), prior=None, n_orders=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +144,8 @@ _MEASURED = (
     _Measured(
         _QWEN,
         1536,
-        DecideSettings(method="letters", lead="Text: ", prior=PriorWeights(noul=0.5, choice=1.0, score=0.0)),
+        DecideSettings(
+            method="letters", lead="Text: ", n_orders=4, prior=PriorWeights(noul=0.5, choice=1.0, score=0.0)
+        ),
     ),
 )

@@ -22,7 +22,9 @@ class CalibrationCard(BaseModel):
 
     digest: str  # answers name it so
     method: Method
-    reading: dict[str, int | bool]  # fields of a request, as it must have them for the calibration to count
+    reading: dict[
+        str, int | float | bool | None
+    ]  # fields of a request, as it must have them for the calibration to count
     temperatures: dict[Kind, TypeTemperature]
     questions: int  # that have a temperature or a threshold of their own
     rows: int  # that it was fitted on

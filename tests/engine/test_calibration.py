@@ -100,7 +100,7 @@ def test_a_request_has_the_last_word(engine: Engine, calibrated: Engine, asked: 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"debias": 3}, "it was fitted with x_debias 1"),
+        ({"debias": 3}, "it was fitted with the model's own x_debias"),
         ({"method": "options"}, 'it was fitted with x_method "letters"'),
     ],
 )

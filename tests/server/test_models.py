@@ -44,7 +44,7 @@ def test_a_calibration_is_shown(serve: Serve) -> None:
     assert listed["data"][0]["x_calibration"] == {
         "digest": made.digest,
         "method": "letters",
-        "reading": {"x_debias": 1, "x_samples": 1, "x_steps": 1, "joint": False},
+        "reading": {"x_debias": None, "x_prior": None, "x_samples": 1, "x_steps": 1, "joint": False},
         "temperatures": {kind: each.model_dump() for kind, each in made.temperatures.items()},
         "questions": 0,
         "rows": 100,

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ramet.bench.core.plot import BLUE, FAINT, GREEN, RED, curve, write
 from ramet.bench.elastic.report import AUTO, ElasticReport, Rows
+from ramet.plot import BLUE, FAINT, GREEN, RED, curve, write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,8 +6,8 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ramet.bench.core.plot import BLUE, FAINT, RED, curve, write
 from ramet.bench.reads.report import ONE, TWO, ReadLoad, ReadsReport
+from ramet.plot import BLUE, FAINT, RED, curve, write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

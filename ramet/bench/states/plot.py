@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ramet.bench.core.plot import BLUE, FAINT, MAX_VECTORS, RED, curve, write
 from ramet.bench.states.report import StatesReport
+from ramet.plot import BLUE, FAINT, MAX_VECTORS, RED, curve, write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
