@@ -69,7 +69,8 @@ class RandomModel:
 
     def engine(self, settings: EngineSettings, *more: Any) -> Engine:
         """An engine for requests of ids, which needs no tokenizer. more: as `Engine` takes it behind its settings."""
-        nobody = cast(Decider, SimpleNamespace(settings=SimpleNamespace(method="reads of random ids")))
+        settings_of_none = SimpleNamespace(method="reads of random ids", calibration=None)
+        nobody = cast(Decider, SimpleNamespace(settings=settings_of_none))
         return Engine(self.name, self.decoder, nobody, settings, *more)
 
     def describe(self) -> str:
