@@ -35,7 +35,7 @@ VARIABLES = {
     "RAMET_API_KEY": "The key that `ramet serve` asks for, without --api-key, and that `--url` sends.",
     "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY": "Of `decide` and `run` with --url; not to this machine itself.",
     "OMP_NUM_THREADS": "Threads of a pass where --threads is not given, beyond a container's quota too.",
-    "RAMET_CACHE": "Where compiled kernels are kept, instead of `ramet` in the user's cache directory.",
+    "RAMET_CACHE": "Where kernels and joined models are kept, instead of `ramet` in the user's cache directory.",
     "RAMET_NATIVE": "`0` turns the CPU's compiled kernels off: plain torch and NumPy are several times slower. "
     "`portable`, `avx2`, `avx512`, `avx512-bf16` or `amx-bf16` compiles them for less than an x86-64 processor has.",
     "RAMET_NETWORK_TESTS": "`1` lets the tests marked `network` use the internet.",
@@ -44,7 +44,8 @@ VARIABLES = {
     "TRITON_CACHE_DIR": "Where Triton keeps a GPU's kernels, instead of below RAMET_CACHE; not with `warmup --out`.",
     "CC": "The C compiler with which Triton builds its launchers, once.",
     "CXX": "The C++ compiler for the kernels, instead of the first of c++, g++ and clang++.",
-    "HF_HOME, HF_HUB_OFFLINE, HF_TOKEN": "Of huggingface_hub, when a model is named by its hub id.",
+    "HF_HOME, HF_HUB_OFFLINE, HF_TOKEN": "Of huggingface_hub, when a model is named by its hub id, or by a name that "
+    "`ramet models` lists; offline, packages are not downloaded either.",
 }
 SERVE_LINES = """\
 `ramet serve` takes a serve line of vLLM, and the common options of SGLang's, where what it says can be had here:
