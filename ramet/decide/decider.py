@@ -108,7 +108,7 @@ class Decider:
         weights = [self._prior_weight(question, method, request) for question in request.questions.values()]
         subtrees = [self._subtree(state, forms if lines is None else lines.sheets(forms), owner, budget)]
         primed = [form for form, weight in zip(forms, weights, strict=True) if weight]
-        priors = PlannedPriors(self._priors, owner, primed)
+        priors = PlannedPriors(self._priors, owner, primed, len(self._frame.head))
         priors.spend(budget)
         if priors.due:
             subtrees.append(self._subtree("", priors.due, owner, budget))

@@ -41,8 +41,11 @@ class PlannedPriors:
     One owner does not find what another's questions left.
     """
 
-    def __init__(self, cache: BoundedCache[Key, Prior], owner: bytes, forms: Sequence[QuestionText]) -> None:
-        self._cache = cache
+    def __init__(
+        self, cache: BoundedCache[Key, Prior], owner: bytes, forms: Sequence[QuestionText], n_head: int
+    ) -> None:
+        """n_head: tokens of the frame's head, which they have in common."""
+        self._cache, self._n_head = cache, n_head
         self._keys = [(owner, form) for form in forms]
         self._found = [cache.get(key) for key in self._keys]
         self._due: list[Due] = []
@@ -55,7 +58,8 @@ class PlannedPriors:
     @property
     def n_kept_tokens(self) -> int:
         """Tokens that need not be computed again."""
-        return sum(found.n_tokens for found in self._found if found is not None)
+        n_tokens = sum(found.n_tokens for found in self._found if found is not None)
+        return n_tokens + self._n_head if self._found and not self.due else n_tokens
 
     def spend(self, budget: Budget) -> None:
         """Kept or not, they count: whether a request fits does not depend on who asked before. Raises

@@ -35,6 +35,7 @@ def test_a_prior_is_computed_once_and_the_answer_stays(method: str) -> None:
         bare = engine.decide(request(x_method=method, x_prior=0.0))
     n_prior = first.usage.input_tokens - bare.usage.input_tokens
     assert n_prior > 0
+    assert second.usage.input_tokens == first.usage.input_tokens
     assert second.usage.x_cached_tokens > first.usage.x_cached_tokens
     assert second["which"].x_debiased is not None
     assert second["which"].x_debiased.model_dump() == {"orders": 1, "prior": 0.7}
