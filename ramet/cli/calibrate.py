@@ -85,7 +85,7 @@ def command(
     fields.pop("x_method", None)
     rows = labelled_rows(rows_file, fields)
     LabelledDecisions.of((row, None) for row in rows).check()
-    with cli.load_engine(given["model"], **options.given(given), **options.given(given, ["method"])) as engine:
+    with cli.load_engine(given["model"], calibration=False, **options.loaded(given)) as engine:
         _fit(engine, rows, HowToFit(folds, seed, per_question, wish), output, plot_path, parallel)
 
 

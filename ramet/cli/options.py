@@ -115,10 +115,9 @@ def given(options: Mapping[str, Any], names: Iterable[str] = ENGINE_OPTIONS) -> 
 
 
 def loaded(options: Mapping[str, Any], *more: str) -> dict[str, Any]:
-    """What `load_engine` takes of the options that the caller gave: the engine's, the calibration, and `more`. A
-    calibration is of one method, so the model is loaded for that which is given beside it."""
-    method = () if options.get("calibration") is None else ("method",)
-    return given(options, (*ENGINE_OPTIONS, "calibration", *method, *more))
+    """What `load_engine` takes of the options that the caller gave: the engine's, the calibration, the method, which a
+    calibration is of, and `more`."""
+    return given(options, (*ENGINE_OPTIONS, "calibration", "method", *more))
 
 
 def is_given(ctx: click.Context, name: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
 from ramet.errors import EngineFault, InvalidRequest
@@ -31,6 +31,19 @@ def endpoint(url: str, route: str = "/systemone") -> str:
     if "://" not in url:
         url = f"http://{url}"
     return url.removesuffix("/v1/systemone").removesuffix("/v1") + "/v1" + route
+
+
+def calibration_of(card: Mapping[str, Any]) -> str | None:
+    """The digest of the calibration that a server applies, by its card of a model."""
+    own = card.get("x_calibration")
+    found = own.get("digest") if isinstance(own, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def without_login(url: str) -> str:
+    """An address as it may be shown and kept: without a name and a password."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def ask(url: str, api_key: str | None, body: Mapping[str, Any]) -> dict[str, Any]:

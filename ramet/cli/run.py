@@ -149,13 +149,16 @@ def _run_there(
     overwrite: bool,
 ) -> None:
     """Let a running server answer the rows."""
+    from ramet.cli.remote import calibration_of
     from ramet.cli.run_head import server_head
     from ramet.cli.server_asker import ServerAsker
 
     asker = ServerAsker(given["url"], given["api_key"], fields, given["parallel"], model)
     card = asyncio.run(asker.card())
     said = fields if model is None else {**fields, "model": model}
-    mark = f"{asker.mark(card)}-{_settings_mark({}, {**said, **_kept_mark(source)})}"
+    applied = calibration_of(card)
+    settings = {} if applied is None else {"calibration": applied}
+    mark = f"{asker.mark(card)}-{_settings_mark(settings, {**said, **_kept_mark(source)})}"
     with _opened(source, output, mark, overwrite=overwrite) as (out, left):
         if left is not None:
             out.head = server_head(given["url"], card, said)

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from ramet.cli.remote import endpoint
+from ramet.cli.remote import calibration_of, endpoint, without_login
 from ramet.version import __version__
 
 if TYPE_CHECKING:
@@ -39,9 +39,10 @@ def server_head(url: str, card: Mapping[str, Any], request: Mapping[str, Any]) -
     """Of rows that a running server answers, which says by its `card` which model it has."""
     return {
         **_software(),
-        "server": endpoint(url),
+        "server": without_login(endpoint(url)),
         "model": card.get("id") or card.get("name"),
         "model_hash": card.get("x_fingerprint"),
+        "calibration": calibration_of(card),
         "request": dict(request),
         "units": UNITS,
     }

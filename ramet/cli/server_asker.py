@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import math
 import random
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from ramet.cli.remote import (
     endpoint,
     is_decision,
     way_by,
+    without_login,
 )
 from ramet.cli.reply_row import NO_EFFECT, asks_for_text
 from ramet.errors import EngineFault
@@ -38,6 +40,8 @@ LOST_S = 20.0  # and of one that cannot be reached any more
 FIRST_WAIT_S, MAX_WAIT_S = 0.5, 30.0  # where the server names none
 BUSY = frozenset((429, 502, 503, 504))
 HOPELESS = frozenset((401, 403, 404, 405))  # every row would have it
+_NO_MODEL = frozenset(("unknown_model", "model_not_found"))
+_FINGERPRINT = re.compile("[0-9a-f]{16,64}")
 
 
 @dataclass
@@ -90,9 +94,10 @@ class ServerAsker:
 
     def mark(self, card: Row) -> str:
         """What stands for the model in a row's mark: its fingerprint where the server says it, else the address."""
-        if isinstance(card.get("x_fingerprint"), str):
-            return str(card["x_fingerprint"])
-        return f"url{hashlib.sha256(endpoint(self.url).encode()).hexdigest()[:29]}"
+        found = card.get("x_fingerprint")
+        if isinstance(found, str) and _FINGERPRINT.fullmatch(found):
+            return found
+        return f"url{hashlib.sha256(f'{endpoint(self.url)} {found}'.encode()).hexdigest()[:29]}"
 
     def _connected(self) -> httpx2.AsyncClient:
         import httpx2
@@ -120,7 +125,7 @@ class ServerAsker:
                 continue
             if response.status_code not in BUSY:
                 self._answered = time.monotonic()
-                return self._content(url, response)
+                return self._content(url, response, body)
             why = f"{url} answered {response.status_code}: {cut(response.text, 500)}"
             await self._wait(why, begun, PATIENCE_S, _asked_for(response.headers, n_tries))
 
@@ -133,12 +138,16 @@ class ServerAsker:
             raise self._broken(f"{why}; no row was answered for {waited_s:.0f} s")
         await asyncio.sleep(wait_s)
 
-    def _content(self, url: str, response: httpx2.Response) -> Any:
+    def _content(self, url: str, response: httpx2.Response, body: Row) -> Any:
         status, content = response.status_code, as_json_value(response.content)
         if response.is_success:
             return content
+        if response.is_redirect:
+            there = response.headers.get("location", "elsewhere")
+            raise self._broken(f"{url} answered {status} and sends to {there}: give that server as --url")
         refusal = _refusal(status, content, response.text)
-        if status in HOPELESS:
+        is_own = "model" in body and self.model is None and refusal.kind in _NO_MODEL  # that of the row alone
+        if status in HOPELESS and not is_own:
             raise self._broken(f"{url} answered {status}: {refusal.message}")
         raise refusal
 
@@ -158,6 +167,7 @@ class ServerAsker:
         return row | {"usage": {name: value for name, value in usage.items() if name != "prompt_tokens_details"}}
 
     def _broken(self, why: str) -> EngineFault:
+        why = why.replace(endpoint(self.url, ""), without_login(endpoint(self.url, "")))
         self.fault = self.fault or EngineFault(f"{why}{self._way}")
         return self.fault
 

@@ -109,7 +109,7 @@ class Decider:
         subtrees = [self._subtree(state, forms if lines is None else lines.sheets(forms), owner, budget)]
         primed = [form for form, weight in zip(forms, weights, strict=True) if weight]
         priors = PlannedPriors(self._priors, owner, primed, len(self._frame.head))
-        priors.spend(budget)
+        budget.spend(priors.n_kept_tokens)  # whether a request fits does not depend on who asked before
         if priors.due:
             subtrees.append(self._subtree("", priors.due, owner, budget))
         tree, cells, blanks = assemble(subtrees, self._canvas, request.noise_seed)
@@ -145,7 +145,11 @@ class Decider:
         fit."""
         n_questions = len(request.questions)
         budget.need(n_questions * (1 + len(self._frame.tail)), f"{n_questions} questions have ")
-        n_letters = len(state) + (request.x_debias or 1) * sum(map(_n_letters, request.questions.values()))
+        method = request.x_method or self.settings.method
+        n_letters = len(state) + sum(
+            self.settings.orders_of(method, question, request.x_debias) * _n_letters(question)
+            for question in request.questions.values()
+        )
         budget.need(n_letters // self._tokenizer.longest, f"{n_letters} characters have ")
 
     def _check_canvases(self, forms: Sequence[QuestionText], budget: Budget) -> None:

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from ramet.decide.bounded_cache import BoundedCache
 from ramet.decide.branch import QuestionBranch
-from ramet.decide.budget import Budget
 from ramet.decide.question_text import QuestionText
 
 LogProbabilities = npt.NDArray[np.float64]
@@ -31,7 +30,8 @@ class Due:
 
     key: Key
     first: int
-    branch: QuestionBranch
+    n_cells: int
+    n_tokens: int
 
 
 class PlannedPriors:
@@ -61,11 +61,6 @@ class PlannedPriors:
         n_tokens = sum(found.n_tokens for found in self._found if found is not None)
         return n_tokens + self._n_head if self._found and not self.due else n_tokens
 
-    def spend(self, budget: Budget) -> None:
-        """Kept or not, they count: whether a request fits does not depend on who asked before. Raises
-        RequestTooLong."""
-        budget.spend(self.n_kept_tokens)
-
     def lay(self, branches: Sequence[QuestionBranch], first: int) -> list[int]:
         """Where each question's prior begins in `complete`'s cells. `branches` are those of the questions that are due,
         whose cells the tree has from `first` on."""
@@ -74,7 +69,7 @@ class PlannedPriors:
         for key, found in zip(self._keys, self._found, strict=True):
             if found is None:
                 branch = next(rest)
-                self._due.append(Due(key, first, branch))
+                self._due.append(Due(key, first, branch.n_cells, len(branch.tokens)))
                 places.append(first)
                 first += branch.n_cells
             else:
@@ -85,6 +80,6 @@ class PlannedPriors:
     def complete(self, cells: LogProbabilities) -> LogProbabilities:
         """Keep what the tree computed. Returns the tree's cells [n], and behind them those of the kept priors."""
         for due in self._due:
-            prior = Prior(cells[due.first : due.first + due.branch.n_cells].copy(), len(due.branch.tokens))
+            prior = Prior(cells[due.first : due.first + due.n_cells].copy(), due.n_tokens)
             self._cache.put(due.key, prior, due.key[1].n_characters + 2 * len(prior.cells))
         return np.concatenate([cells, *(found.cells for found in self._found if found is not None)])

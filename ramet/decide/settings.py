@@ -105,7 +105,7 @@ class DecideSettings:
 
 
 def settings_for(
-    template: str | None, *, method: Method | None = None, chat: bool = True, width: int = 0
+    template: str | None, *, width: int, method: Method | None = None, chat: bool = True
 ) -> DecideSettings:
     """The settings of a model, by its chat template, by whether that frames a text, and by the width of its layers.
     Names and paths do not count.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from ramet.decide.calibration import Calibration, read_calibration
 from ramet.decide.decider import Decider
 from ramet.errors import CheckpointError, InvalidRequest
 from ramet.weights import Checkpoint
 from ramet.weights.beside import CALIBRATION
+
+Given = str | Path | Literal[False] | None  # False: none, nor the checkpoint's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +23,11 @@ class ChosenCalibration:
     is_given: bool
 
     @classmethod
-    def of(cls, source: str | Path, checkpoint: Checkpoint, given: str | Path | None) -> Self:
+    def of(cls, source: str | Path, checkpoint: Checkpoint, given: Given) -> Self:
         """Read, and not yet compared with the model. Raises InvalidRequest for a given one that cannot be read,
         CheckpointError for the checkpoint's own."""
+        if given is False:
+            return cls(None, is_given=False)
         if given is None:
             return cls(_own(source, checkpoint), is_given=False)
         try:

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from ramet.decide.calibration import Calibration
 from ramet.decide.decider import Decider
@@ -89,14 +89,14 @@ class Engine:
         *,
         name: str | None = None,
         method: Method | None = None,
-        calibration: str | Path | None = None,
+        calibration: str | Path | Literal[False] | None = None,
         **settings: Any,
     ) -> Engine:
         """Load a model: "smollm2", a checkpoint's directory, a GGUF file, or a hub id ("owner/name").
 
         `name` is what answers and /v1/models call it. `method` overrides the model's readout, "letters" or
         "options". `calibration` is the file of one that was fitted for this model, in place of the `calibration.json`
-        in the checkpoint's directory. The others are EngineSettings' fields, device="auto",
+        in the checkpoint's directory; False takes none. The others are EngineSettings' fields, device="auto",
         dtype="auto" and so on.
 
         Raises CheckpointError where the model's files are missing, damaged, unknown or do not fit the settings, and

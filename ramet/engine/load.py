@@ -17,7 +17,7 @@ from ramet.denoise.block_config import BlockConfig
 from ramet.denoise.canvas_config import CanvasConfig
 from ramet.denoise.elastic import AUTO, BLOCK, ChunkTiers
 from ramet.engine.allocator import keep_freed
-from ramet.engine.calibration import ChosenCalibration
+from ramet.engine.calibration import ChosenCalibration, Given
 from ramet.engine.graphs import Graphs
 from ramet.engine.host import host_for
 from ramet.engine.reply_writer import SamplingDefaults
@@ -57,7 +57,7 @@ def load_engine(
     source: str | Path,
     name: str | None,
     method: Method | None,
-    calibration: str | Path | None,
+    calibration: Given,
     given: dict[str, Any],
 ) -> Loaded:
     """Load a model; given: fields of EngineSettings. Raises as `Engine.load`, what is wrong with names and settings
@@ -66,7 +66,7 @@ def load_engine(
         raise InvalidRequest(f"is a name or a path, not {source!r}", field="source")
     if name is not None and not name.strip():
         raise InvalidRequest("is empty: give the model a name, or leave it away", field="name")
-    if not isinstance(calibration, str | Path | None):
+    if calibration is not False and not isinstance(calibration, str | Path | None):
         raise InvalidRequest(f"is a file, not {shown(calibration)}", field="calibration")
     for unknown in given.keys() - {each.name for each in fields(EngineSettings)}:
         raise InvalidRequest("is no setting of an engine; docs/settings.md lists them", field=unknown)

@@ -40,7 +40,9 @@ def value_of(column: str, cell: str) -> Any:
 def _reader(column: str) -> Callable[[str], Any]:
     first, *inner = steps_of(column)
     if inner:
-        is_text = first in ("gold", "error") or (first == "answers" and inner[-1] in _TEXT_STATISTICS)
+        is_text = first in ("gold", "error") or (
+            first == "answers" and len(inner) == 2 and inner[1] in _TEXT_STATISTICS
+        )
         return _text if is_text else _json
     if first in STATE:
         return _bracketed

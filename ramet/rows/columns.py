@@ -25,7 +25,6 @@ LAST = (
     "error",
 )
 _EXACT = 1 << 53  # up to which a double has every whole number
-_EXACT = 1 << 53  # up to which a double has every whole number
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 

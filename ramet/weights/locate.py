@@ -36,6 +36,10 @@ def locate(source: str | Path) -> Location:
     """
     text = str(source)
     if isinstance(source, str) and text in KNOWN:
+        if Path(text).exists():
+            raise CheckpointError(
+                f"{text} is a known model, and here is a file or directory of that name: write ./{text}"
+            )
         return Location(named_file(text), text)
     path = Path(os.path.expanduser(source))  # noqa: PTH111 - Path's own raises for a user without a home
     try:

@@ -26,8 +26,12 @@ def named_file(name: str) -> Path:
     try:
         if (kept := _kept(name)).is_file() and _is_right(kept, KNOWN[name]):
             return kept
-        for path, remedy in _elsewhere(KNOWN[name]):
-            return _checked(path, KNOWN[name], remedy)
+        others = list(_elsewhere(KNOWN[name]))
+        for path, _ in others:
+            if _is_right(path, KNOWN[name]):
+                return path
+        if others:
+            raise _wrong(*others[0], KNOWN[name])
         return _brought(name, kept)
     except OSError as error:
         raise CheckpointError(f"{name} cannot be joined: {error}; set RAMET_CACHE to a place with room") from error
@@ -61,9 +65,15 @@ def _is_right(path: Path, model: KnownModel) -> bool:
         return hashing.results() == [model.digest]
 
 
-def _checked(path: Path, model: KnownModel, remedy: str) -> Path:
+def _wrong(path: Path, remedy: str, model: KnownModel) -> CheckpointError:
+    return CheckpointError(f"{path} is not {model.what} to the byte, as its hash tells: {remedy}")
+
+
+def _downloaded(model: KnownModel, repo: str, file: str) -> Path:
+    """From the hub. Raises CheckpointError, also for another file."""
+    path = hub.download(repo, file)
     if not _is_right(path, model):
-        raise CheckpointError(f"{path} is not {model.what} to the byte, as its hash tells: {remedy}")
+        raise _wrong(path, _AGAIN, model)
     return path
 
 
@@ -77,7 +87,10 @@ def _brought(name: str, kept: Path) -> Path:
         raise CheckpointError(f"{lacking}; HF_HUB_OFFLINE forbids downloads: {install}")
     silent = hub.why_silent() if model.hub else "no repository of the hub is known to have it"
     if model.hub and silent is None:
-        return _checked(hub.download(model.hub.repo, model.hub.file), model, _AGAIN)
+        try:
+            return _downloaded(model, model.hub.repo, model.hub.file)
+        except CheckpointError as error:
+            silent = str(error)
     try:
         return joined(name, files, kept)
     except NotDownloadedError as error:

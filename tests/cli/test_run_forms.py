@@ -164,7 +164,7 @@ def test_questions_for_all_rows(tmp_path: Path, engine: CliEngine) -> None:
         assert run(path, tmp_path / "out.jsonl", "--questions", str(file), "--overwrite").exit_code == 0
     assert run(path, tmp_path / "out.jsonl", *FLAG, "--overwrite").exit_code == 0
     assert [asked.state for asked in engine.received[:3]] == ["hello", [1], ""]
-    assert [(asked.x_debias, asked.seed) for asked in engine.received[:3]] == [(3, None), (1, 7), (1, None)]
+    assert [(asked.x_debias, asked.seed) for asked in engine.received[:3]] == [(3, None), (None, 7), (None, None)]
     assert [asked.questions["late"].type for asked in engine.received] == ["noul"] * 3 + ["choice"] * 3 + ["noul"] * 3
     other = run(path, tmp_path / "out.jsonl", "--noul", "late=Was it late?")
     assert "with other options" in told(other)

@@ -21,6 +21,7 @@ from pydantic import SecretStr
 
 from ramet import cli
 from ramet.cli import server_asker
+from ramet.cli.remote import calibration_of
 from ramet.cli.server_asker import _asked_for, _refusal
 from ramet.rows import numbered_rows, read_rows
 from ramet.server import ServerSettings
@@ -251,6 +252,41 @@ def test_what_is_no_reply(scripted: Any, tmp_path: Path, out: Path) -> None:
     result = run(path, out, scripted(lambda n, body: (200, {}, {"choices": []})).url)
     assert result.exit_code == 1
     assert "/v1/completions answered with no reply" in told(result)
+
+
+def test_a_server_that_sends_elsewhere(scripted: Any, rows: Path, out: Path) -> None:
+    server = scripted(lambda n, body: (308, {"location": "https://other/v1/systemone"}, b""))
+    result = run(rows, out, server.url)
+    assert result.exit_code == 1
+    assert "sends to https://other/v1/systemone: give that server as --url" in told(result)
+
+
+def test_a_row_that_names_a_model_of_its_own_fails_alone(scripted: Any, tmp_path: Path, out: Path) -> None:
+    asked = {"state": "s", "questions": {"q": {"type": "noul"}}}
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(json.dumps(asked | more) for more in ({"model": "typo"}, {})) + "\n")
+    missing = {"detail": {"error_type": "unknown_model", "message": "no such model"}}
+    server = scripted(lambda n, body: (404, {}, missing) if "model" in body else (200, {}, DECISION))
+    assert run(path, out, server.url).exit_code == 0
+    assert [row.get("error", {}).get("type") for row in read_rows(out)] == ["unknown_model", None]
+
+
+def test_a_name_and_a_password_are_not_kept(scripted: Any, rows: Path, out: Path) -> None:
+    server = scripted(lambda n, body: (200, {}, DECISION))
+    assert run(rows, out, server.url.replace("://", "://me:secret@")).exit_code == 0
+    assert "secret" not in out.read_text()
+    lost = run(rows, out, "http://me:secret@127.0.0.1:9", "--overwrite")
+    assert lost.exit_code == 1
+    assert "secret" not in lost.stderr
+
+
+def test_another_calibration_of_the_server_is_another_run() -> None:
+    cards = [{"x_fingerprint": "0" * 32}, {"x_fingerprint": "0" * 32, "x_calibration": {"digest": "abc"}}]
+    assert [calibration_of(card) for card in cards] == [None, "abc"]
+    asker = server_asker.ServerAsker("http://x", None, {}, 1)
+    assert asker.mark(cards[0]) == "0" * 32
+    for odd in ('a"b', "x" * 200, "0-0"):
+        assert asker.mark({"x_fingerprint": odd}).startswith("url")
 
 
 def test_an_error_of_one_row(scripted: Any, rows: Path, out: Path) -> None:

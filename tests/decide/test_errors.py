@@ -164,10 +164,10 @@ def test_a_plain_prompt_ends_in_a_cue_and_its_replies_begin_with_a_space() -> No
 def test_settings_by_model() -> None:
     """Its template tells which it is."""
     smollm = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>"
-    assert settings_for(smollm).method == "options"
-    assert settings_for(smollm, method="letters") == DecideSettings(method="letters")
-    assert settings_for("<|im_start|>user").method == "letters"
-    assert settings_for(None, chat=False) == DecideSettings(method="options")
+    assert settings_for(smollm, width=576).method == "options"
+    assert settings_for(smollm, width=576, method="letters") == DecideSettings(method="letters")
+    assert settings_for("<|im_start|>user", width=576).method == "letters"
+    assert settings_for(None, width=576, chat=False) == DecideSettings(method="options")
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def test_parquet(tmp_path: Path) -> None:
     table = {
         "id": pa.array([1, 2], pa.int32()),
         "state": ["[1]", None],
-        "questions": pa.array([{"a": {"type": "noul"}}, None]),
+        "questions": ['{"a": {"type": "noul"}}', None],
         "when": pa.array([1_700_000_000_000_000_001, None], pa.timestamp("ns")),
         "price": pa.array([None, float("nan")]),
         "kind": pa.array(["x", "y"]).dictionary_encode(),
@@ -145,6 +146,36 @@ def test_parquet(tmp_path: Path) -> None:
     }  # fmt: skip
     assert second["price"] != second["price"]  # as the table has it
     assert (second["id"], second["when"], second.keys()) == (2, None, {"id", "when", "price", "kind"})
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "why"),
+    [
+        ("questions", [{"a": {"type": "noul"}}, {"b": {"type": "noul"}}], "holds structs"),
+        ("state", [[{"a": 1}], [{"b": 2}]], "holds structs"),
+        ("meta", [{"at": datetime(2026, 1, 1)}], "times or decimals inside"),
+        ("meta", [{"raw": b"x"}], "holds bytes"),
+    ],
+)
+def test_columns_that_no_row_can_have(tmp_path: Path, column: str, values: list[Any], why: str) -> None:
+    path = tmp_path / "r.parquet"
+    pq.write_table(pa.table({column: pa.array(values)}), path)
+    with pytest.raises(InvalidRequest, match=f"column '{column}' {why}"):
+        list(read_rows(path))
+
+
+def test_a_damaged_parquet_is_said_and_what_others_wrote_beside_is_no_head(tmp_path: Path) -> None:
+    path = tmp_path / "r.parquet"
+    table = pa.table({"n": [1]})
+    for other in (b"x", b"5", b"[1]"):
+        pq.write_table(table.replace_schema_metadata({b"ramet": other}), path)
+        heads: list[dict[str, Any]] = []
+        assert [row for _, row in numbered_rows(path, heads=heads)] == [{"n": 1}]
+        assert heads == []
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-40] + b"\xff" * 32 + whole[-8:])
+    with pytest.raises(InvalidRequest, match="no Parquet that can be read"):
+        list(read_rows(path))
 
 
 def test_parquet_in_batches(tmp_path: Path) -> None:
