@@ -153,7 +153,7 @@ def test_parquet(tmp_path: Path) -> None:
     [
         ("questions", [{"a": {"type": "noul"}}, {"b": {"type": "noul"}}], "holds structs"),
         ("state", [[{"a": 1}], [{"b": 2}]], "holds structs"),
-        ("meta", [{"at": datetime(2026, 1, 1)}], "times or decimals inside"),
+        ("meta", [{"at": datetime(2026, 1, 1)}], "holds times or decimals inside"),
         ("meta", [{"raw": b"x"}], "holds bytes"),
     ],
 )
