@@ -122,7 +122,7 @@ class RunJob:
         for name, value in kept.items():
             self.tally.note("kept", name)
             if not self.joins:
-                row[name] = _held(name, value)
+                row[_held(name, name)] = _held(name, value)
         return await self.asker.ask(self._asked(request))
 
     def _asked(self, request: Row) -> Row:
@@ -143,7 +143,7 @@ def made_from(row: InputRow, mark: str) -> str:
 
 
 def _held(name: str, value: Any) -> Any:
-    """A row's `id`, or what is kept of it. Raises InvalidRequest for what the output cannot hold."""
+    """A row's `id`, or what is kept of it, its name as well. Raises InvalidRequest for what the output cannot hold."""
     try:
         line_of(value)
     except ValueError as error:

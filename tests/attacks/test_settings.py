@@ -160,7 +160,7 @@ def test_rows_at_a_time(tmp_path: Any) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text("{}\n")
     for value in ("100000000", "0", "nan"):
-        assert "--parallel" in said(["run", str(rows), "-o", str(tmp_path / "out"), "--parallel", value])
+        assert "--parallel" in said(["run", str(rows), "-o", str(tmp_path / "out.jsonl"), "--parallel", value])
     assert "--parallel" in {flag for flag, _ in numbers(run.command)}
 
 

@@ -23,6 +23,7 @@ from ramet import cli
 from ramet.engine import Engine
 from ramet.errors import EngineFault
 from ramet.generation import GenerationRequest
+from ramet.rows import read_rows
 from ramet.tree import Read, Segment, Tree
 from tests.server.test_metrics import samples
 
@@ -269,7 +270,7 @@ def test_a_row_that_overflows_is_an_error_row(monkeypatch: pytest.MonkeyPatch, t
     model = ["-m", str(llama(tied=False)), "--dtype", "float32", "--device", "cpu", "--cache-bytes", str(1 << 24)]
     result = CliRunner().invoke(cli.main, ["run", str(rows), "-o", str(out), *model], catch_exceptions=False)
     assert result.exit_code == 0, result.stderr
-    found = [json.loads(line) for line in out.read_text().splitlines()]
+    found = list(read_rows(out))
     assert [row.get("error", {}).get("type") for row in found] == [
         None, "engine_fault", None, "engine_fault", "engine_fault", "engine_fault", None,
     ]  # fmt: skip

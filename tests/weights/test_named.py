@@ -11,7 +11,7 @@ from ramet.errors import CheckpointError
 from ramet.weights import hub, known, named
 from ramet.weights.known import KNOWN, HubFile
 from ramet.weights.locate import Location, locate
-from ramet.weights.packaged import NotDownloadedError
+from ramet.weights.packaged import NotDownloaded
 
 HUB = HubFile("acme/split-gguf", "split.gguf")
 
@@ -100,7 +100,7 @@ def test_without_a_hub_wheels_are_joined(cache: Path, monkeypatch: pytest.Monkey
 
 def test_no_network_and_no_package(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def joined(*_: object) -> Path:
-        raise NotDownloadedError("pip cannot download parts-1==1.0 (no index)")
+        raise NotDownloaded("pip cannot download parts-1==1.0 (no index)")
 
     monkeypatch.setattr(named, "joined", joined)
     monkeypatch.setitem(known.KNOWN, NAME, split_model(HUB))

@@ -13,7 +13,7 @@ from fixtures.packages import INSTALL, PIECES, install, split_model, wheel
 
 from ramet.errors import CheckpointError
 from ramet.weights import packaged
-from ramet.weights.packaged import NotDownloadedError, installed, opened
+from ramet.weights.packaged import NotDownloaded, installed, opened
 
 OURS = split_model().packages
 FIRST = OURS.parts[0]
@@ -106,7 +106,7 @@ def test_wheels_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ("", "it does not say why"),
 ])  # fmt: skip
 def test_no_wheel(said: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NotDownloadedError, match=rf"^pip cannot download parts-1==1\.0 \({reason}\)$"):
+    with pytest.raises(NotDownloaded, match=rf"^pip cannot download parts-1==1\.0 \({reason}\)$"):
         of_wheel(None, tmp_path, monkeypatch, said)
 
 
@@ -118,6 +118,6 @@ def test_pip_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (scratch := tmp_path / "scratch").mkdir()
     with opened(FIRST, None, OURS, scratch) as held:
         assert held.read() == PIECES[0]
-    with pytest.raises(NotDownloadedError, match=r"parts-2==1\.0 \(ERROR: No matching distribution"):
+    with pytest.raises(NotDownloaded, match=r"parts-2==1\.0 \(ERROR: No matching distribution"):
         packaged._downloaded(OURS.parts[1], OURS, scratch)
     assert packages.NAME not in sys.modules
