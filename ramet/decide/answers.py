@@ -9,7 +9,7 @@ import numpy as np
 
 from ramet.decide import confidence
 from ramet.decide.branch import CellGrid, QuestionBranch
-from ramet.decide.scaling import LogProbabilities, Scaling
+from ramet.decide.scaling import LogProbabilities, Scaling, softmax
 from ramet.decision import Answer, ChoiceAnswer, Debiased, NoulAnswer, ScoreAnswer
 from ramet.question import Choice, Noul, Question
 from ramet.request import Confidence, DecisionRequest
@@ -57,7 +57,7 @@ class PlannedQuestion:
         return cells[begin : begin + self.grid.n_cells].reshape(self.grid.n_orders, self.grid.n_options)
 
     def _worded(self, p: LogProbabilities, mass: float, formula: Confidence, error: list[float] | None) -> Answer:
-        question, scaled, debiased = self.question, self.scaling.told(self.question, p), self._debiased()
+        question, scaled, debiased = self.question, self.scaling.report(self.question, p), self._debiased()
         if isinstance(question, Noul):
             return NoulAnswer(
                 noul=float(p[0]),
@@ -92,13 +92,6 @@ class PlannedQuestion:
         """What took a liking of the model's off the answer; None where nothing did."""
         n_orders = self.grid.n_orders // self.n_samples
         return Debiased(orders=n_orders, prior=self.weight) if n_orders > 1 or self.weight else None
-
-
-def softmax(scores: LogProbabilities) -> LogProbabilities:
-    """Probabilities along the last axis, which sum to 1 but for rounding in float64."""
-    risen = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    shares: LogProbabilities = risen / risen.sum(axis=-1, keepdims=True)
-    return shares
 
 
 def planned(

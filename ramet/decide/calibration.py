@@ -43,7 +43,7 @@ class Written(BaseModel):
 
 
 class CalibratedModel(Written):
-    """The model that was asked. asked: a digest of how it asks; see `Decider.asks`."""
+    """The model that was asked. asked: a digest of how it asks; see `Decider.asked`."""
 
     name: Name
     fingerprint: Digest

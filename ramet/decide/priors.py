@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ramet.decide.bounded_cache import BoundedCache
 from ramet.decide.branch import QuestionBranch
 from ramet.decide.question_text import QuestionText
+from ramet.decide.scaling import LogProbabilities
 
-LogProbabilities = npt.NDArray[np.float64]
 Key = tuple[bytes, QuestionText]  # an owner, and the question's words and replies
 
 

@@ -18,6 +18,13 @@ from ramet.request import DecisionRequest, Method
 LogProbabilities = npt.NDArray[np.float64]
 
 
+def softmax(scores: LogProbabilities) -> LogProbabilities:
+    """Probabilities along the last axis, which sum to 1 but for rounding in float64."""
+    risen = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    shares: LogProbabilities = risen / risen.sum(axis=-1, keepdims=True)
+    return shares
+
+
 @dataclass(frozen=True, slots=True)
 class Scaling:
     """The scores of each order, and of each draw of noise, are divided by `each` before they become probabilities. A
@@ -37,13 +44,10 @@ class Scaling:
         if self.mean == 1.0:
             return probabilities
         with np.errstate(divide="ignore"):  # of an option that is impossible
-            powers = np.log(probabilities) / self.mean
-        risen = np.exp(powers - powers.max(axis=-1, keepdims=True))
-        shares: LogProbabilities = risen / risen.sum(axis=-1, keepdims=True)
-        return shares
+            return softmax(np.log(probabilities) / self.mean)
 
-    def told(self, question: Question, probabilities: LogProbabilities) -> Scaled | None:
-        """What the answer says of it, from the options' final probabilities."""
+    def report(self, question: Question, probabilities: LogProbabilities) -> Scaled | None:
+        """The answer's `x_scaled`, from the options' final probabilities; None where no calibration is loaded."""
         if self.by is None:
             return None
         p = float(probabilities[0] if isinstance(question, Noul) else probabilities.max())
